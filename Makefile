@@ -1,0 +1,46 @@
+# `make help` lists what can be made. Everything that needs the virtual environment makes it first.
+
+PYTHON ?=
+BIN := .venv/bin
+# Newer than what it depends on when .venv is complete and up to date.
+STAMP := .venv/.up-to-date
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint lock proto bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: $(STAMP) ## make .venv with everything in it (PYTHON=... chooses the interpreter)
+
+$(STAMP): requirements.lock pyproject.toml tools/setup.sh
+	@PYTHON='$(PYTHON)' tools/setup.sh
+	@touch $@
+
+demo: setup ## materialize made-up orders into SQLite, with two kill -9, and compare the totals
+	@$(BIN)/headrace demo
+
+test: lint ## lint, then run all tests
+	$(BIN)/pytest
+
+lint: setup ## check style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+lock: setup ## write requirements.lock anew from pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --all-extras --group dev \
+		--no-emit-index-url --no-header pyproject.toml -o requirements.lock
+
+proto: setup ## generate the gRPC code anew from proto/
+	$(BIN)/python tools/generate_proto.py
+
+# Run as modules, so that they find devtools/.
+bench: setup ## measure the protocol, the PostgreSQL connector and memory (docs/benchmarks.md)
+	$(BIN)/python -m benchmarks.protocol
+	$(BIN)/python -m benchmarks.postgres
+	$(BIN)/python -m benchmarks.memory
+
+clean: ## remove .venv, caches and builds
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

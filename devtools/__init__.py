@@ -1,0 +1,1 @@
+"""What the tests and the benchmarks of this repository share, and no user of the package needs."""
