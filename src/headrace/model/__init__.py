@@ -1,0 +1,1 @@
+"""The words of the product as plain values; imports nothing else of ours but the errors."""

@@ -1,0 +1,70 @@
+"""Materializations: named views of collections in one endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import ConfigError
+from headrace.model.collections import DOCUMENT_FIELD, Collection, Field
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One collection of a materialization: where it goes and which of its fields are stored there."""
+
+    collection: Collection
+    resource: Mapping[str, Any]
+    """The resource configuration, such as a table's name, as the user wrote it."""
+    resource_path: tuple[str, ...]
+    """Where the connector said that it puts this binding."""
+    values: tuple[Field, ...] = ()
+    """Fields that are stored beside the key's."""
+    document: str | None = DOCUMENT_FIELD
+    """The field that holds the whole document, if it is stored."""
+    delta_updates: bool = False
+
+    @property
+    def keys(self) -> tuple[Field, ...]:
+        return self.collection.key_fields
+
+    @property
+    def key_schema(self) -> pa.Schema:
+        return arrow_schema(self.keys)
+
+    @property
+    def value_schema(self) -> pa.Schema:
+        return arrow_schema(self.values)
+
+    def __str__(self) -> str:
+        return f"{self.collection.name} -> {'.'.join(self.resource_path)}"
+
+
+@dataclass(frozen=True)
+class Materialization:
+    """A named set of bindings that share an endpoint and its transactions."""
+
+    name: str
+    endpoint_type: str
+    endpoint: Mapping[str, Any]
+    """The endpoint's configuration as the user wrote it; may hold secrets, so it is never logged."""
+    bindings: tuple[Binding, ...]
+
+    def __post_init__(self) -> None:
+        seen: set[tuple[str, ...]] = set()
+        for path in (binding.resource_path for binding in self.bindings):
+            if path in seen:
+                raise ConfigError(
+                    f"two bindings of materialization {self.name!r} go to {'.'.join(path)}: give each its own"
+                )
+            seen.add(path)
+
+    def __repr__(self) -> str:
+        return f"Materialization({self.name!r}, {self.endpoint_type!r}, {len(self.bindings)} bindings)"
+
+
+def arrow_schema(fields: Iterable[Field]) -> pa.Schema:
+    return pa.schema([pa.field(field.name, field.type.arrow) for field in fields])
