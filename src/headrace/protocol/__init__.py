@@ -1,0 +1,1 @@
+"""The materialization protocol: its messages, their order, and how they travel."""
