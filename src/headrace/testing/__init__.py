@@ -1,0 +1,34 @@
+"""What the author of a connector needs to test one.
+
+`Runtime` drives a connector by the reference reductions, transaction by transaction; `RuntimeStream`,
+from a client's `transactions()`, drives it by hand, message by message. `Observed` watches a connector's
+messages, and with `kill_at` or `stop_at` takes its process down at one of them. The conformance suite is
+`headrace.testing.conformance.ConnectorConformance`, a class of pytest tests to inherit from.
+"""
+
+from headrace.protocol.grpc import GrpcConnector, GrpcServer
+from headrace.protocol.in_process import InProcess
+from headrace.protocol.stream import RuntimeStream
+from headrace.testing.by_hand import UncheckedStream
+from headrace.testing.faults import Observed, kill_at, stop_at
+from headrace.testing.processes import ConnectorProcess
+from headrace.testing.recovery_log import FileLog, MemoryLog, RecoveryLog
+from headrace.testing.runtime import Runtime, combine, materialization_of
+
+__all__ = [
+    "ConnectorProcess",
+    "FileLog",
+    "GrpcConnector",
+    "GrpcServer",
+    "InProcess",
+    "MemoryLog",
+    "Observed",
+    "RecoveryLog",
+    "Runtime",
+    "RuntimeStream",
+    "UncheckedStream",
+    "combine",
+    "kill_at",
+    "materialization_of",
+    "stop_at",
+]

@@ -1,0 +1,24 @@
+"""The conformance suite: what every connector must do, over every transport.
+
+Inherit in a test module, and say which endpoint:
+
+    class TestMyConnector(ConnectorConformance):
+        @pytest.fixture
+        def endpoint(self, tmp_path) -> EndpointUnderTest:
+            return MyEndpoint(tmp_path)
+
+A connector whose endpoint keeps the runtime checkpoints and shares out ranges of keys inherits
+`AuthoritativeConformance` as well.
+"""
+
+from headrace.testing.conformance.base import Conformance
+from headrace.testing.conformance.fencing import AuthoritativeConformance
+from headrace.testing.conformance.order import OrderConformance
+from headrace.testing.conformance.views import ViewConformance
+from headrace.testing.endpoint import EndpointUnderTest
+
+__all__ = ["AuthoritativeConformance", "Conformance", "ConnectorConformance", "EndpointUnderTest"]
+
+
+class ConnectorConformance(ViewConformance, OrderConformance):
+    """Every connector passes these."""

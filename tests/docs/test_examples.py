@@ -1,0 +1,48 @@
+"""The examples of the documentation are run, and the connector of one passes the conformance suite."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.testing.conformance import ConnectorConformance, EndpointUnderTest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_examples(document: str) -> types.ModuleType:
+    """Runs the Python of a page, top to bottom, as one module; a block that starts indented goes on."""
+    blocks: Sequence[str] = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+    assert blocks
+    source = "\n".join(blocks)
+    module = types.ModuleType(re.sub(r"\W", "_", document))
+    exec(compile(source, document, "exec"), module.__dict__)
+    return module
+
+
+def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_examples("README.md")
+    assert 'CREATE TABLE "main"."sales"' in capsys.readouterr().out
+    with contextlib.closing(sqlite3.connect("sales.db")) as database:
+        rows = database.execute("SELECT customer, orders FROM sales ORDER BY customer").fetchall()
+        assert rows == [("ann", 2), ("bob", 1)]
+        ((checkpoint,),) = database.execute("SELECT checkpoint FROM headrace_checkpoints").fetchall()
+        assert checkpoint == '{"offset":3}'
+
+
+example: Any = run_examples("docs/writing-a-connector.md")
+
+
+class TestWritingAConnector(ConnectorConformance):
+    @pytest.fixture
+    def endpoint(self, tmp_path: Path) -> EndpointUnderTest:
+        under_test: EndpointUnderTest = example.JsonFileUnderTest(tmp_path / "views.json")
+        return under_test
