@@ -1,0 +1,1 @@
+"""What SQL endpoints share: tables and their changes, field constraints, and the fence."""

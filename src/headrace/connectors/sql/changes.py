@@ -1,0 +1,98 @@
+"""Apply for SQL endpoints: the statements that turn the table that is there into the one that is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from headrace.connectors.sql.constraints import type_conflict
+from headrace.connectors.sql.dialect import Dialect, quote, quote_path
+from headrace.connectors.sql.tables import Table, WantedColumn, WantedTable
+from headrace.errors import EndpointError
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something to do to the endpoint, in words and in SQL."""
+
+    what: str
+    statements: tuple[str, ...]
+
+
+def describe(changes: Iterable[Change]) -> str:
+    """What Apply answers: each change as a comment, and the statements that make it."""
+    return "\n".join(
+        "\n".join([f"-- {change.what}", *(f"{statement};" for statement in change.statements)])
+        for change in changes
+    )
+
+
+def plan_table(wanted: WantedTable, table: Table | None, dialect: Dialect) -> list[Change]:
+    """The changes to one table; refuses, before anything is done, what no change can bring about."""
+    if table is None:
+        return [_create(wanted, dialect)]
+    _check_keys(wanted, table, dialect)
+    changes: list[Change] = []
+    for column in wanted.columns:
+        changes += _plan_column(wanted, column, table, dialect)
+    kept = dialect.same_names((*(column.name for column in wanted.columns), *table.primary_key))
+    path = quote_path(wanted.path)
+    for existing in table.columns.values():
+        if not existing.nullable and dialect.same_name(existing.name) not in kept:
+            statements = tuple(dialect.drop_not_null(path, existing))
+            changes.append(
+                Change(f"column {existing.name} of {path} is stored no more: let it be null", statements)
+            )
+    return changes
+
+
+def _create(wanted: WantedTable, dialect: Dialect) -> Change:
+    path = quote_path(wanted.path)
+    lines = [
+        f"  {quote(column.name)} {dialect.column_type(column.type)}{'' if column.nullable else ' NOT NULL'}"
+        for column in wanted.columns
+    ]
+    if wanted.primary_key:
+        lines.append(f"  PRIMARY KEY ({', '.join(quote(name) for name in wanted.primary_key)})")
+    body = ",\n".join(lines)
+    return Change(f"create table {path}", (f"CREATE TABLE {path} (\n{body}\n)",))
+
+
+def _check_keys(wanted: WantedTable, table: Table, dialect: Dialect) -> None:
+    if dialect.same_names(table.primary_key) != dialect.same_names(wanted.primary_key):
+        raise EndpointError(
+            f"table {'.'.join(wanted.path)} has primary key ({', '.join(table.primary_key)}) "
+            f"and needs ({', '.join(wanted.primary_key)}): materialize into a new table"
+        )
+
+
+def _plan_column(wanted: WantedTable, column: WantedColumn, table: Table, dialect: Dialect) -> list[Change]:
+    path = quote_path(wanted.path)
+    existing = dialect.column(table, column.name)
+    declared = dialect.column_type(column.type)
+    if existing is None:
+        if column.what != "field":
+            raise EndpointError(
+                f"table {'.'.join(wanted.path)} is there without the column {column.name!r} of its "
+                f"{column.what}: materialize into a new table"
+            )
+        # Rows that are there already have no value for it, so it is nullable whatever the schema says.
+        statement = f"ALTER TABLE {path} ADD COLUMN {quote(column.name)} {declared}"
+        return [Change(f"add column {column.name} to {path}", (statement,))]
+    changes: list[Change] = []
+    stored = dialect.field_type(existing.declared)
+    if stored != column.type:
+        if stored is None or column.what != "field" or not stored.widens_to(column.type):
+            raise EndpointError(
+                f"table {'.'.join(wanted.path)}: {type_conflict(column.name, column.type, existing, dialect)}"
+            )
+        statements = tuple(dialect.widen(path, existing, column.type))
+        what = f"widen column {column.name} of {path} from {existing.declared} to {declared}"
+        changes.append(Change(what, statements))
+        existing = replace(existing, declared=declared)
+    if column.nullable and not existing.nullable:
+        statements = tuple(dialect.drop_not_null(path, existing))
+        changes.append(
+            Change(f"column {column.name} of {path} can be missing now: let it be null", statements)
+        )
+    return changes

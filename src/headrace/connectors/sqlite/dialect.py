@@ -1,0 +1,81 @@
+"""SQLite's spelling of tables and types.
+
+A declared type only gives a column an affinity, by words that it contains. Those here say what the
+field is and contain the word for how it is kept: INT, TEXT or REAL. A bare DECIMAL or DATE would have
+numeric affinity, and SQLite would turn '12.50' into 12.5.
+"""
+
+from __future__ import annotations
+
+import re
+
+from headrace.connectors.sql.dialect import Dialect, quote
+from headrace.connectors.sql.tables import Column
+from headrace.errors import SchemaError
+from headrace.model.field_types import FieldType, Kind, decimal_type
+
+_DECLARED = {
+    Kind.BOOLEAN: "BOOLEAN_INT",
+    Kind.INTEGER: "INTEGER",
+    Kind.NUMBER: "REAL",
+    Kind.STRING: "TEXT",
+    Kind.DATE: "DATE_TEXT",
+    Kind.DATE_TIME: "DATETIME_TEXT",
+    Kind.JSON: "JSON_TEXT",
+}
+_KINDS = {declared: kind for kind, declared in _DECLARED.items()}
+_DECIMAL = re.compile(r"DECIMAL_TEXT(\(.*\))")
+
+
+class SqliteDialect(Dialect):
+    name = "SQLite"
+
+    def column_type(self, field_type: FieldType) -> str:
+        if field_type.kind is Kind.DECIMAL:
+            return f"DECIMAL_TEXT({field_type.precision},{field_type.scale})"
+        return _DECLARED[field_type.kind]
+
+    def field_type(self, declared: str) -> FieldType | None:
+        if match := _DECIMAL.fullmatch(declared):
+            try:
+                return decimal_type("decimal" + match[1])
+            except SchemaError:
+                return None
+        kind = _KINDS.get(declared.upper())
+        return None if kind is None else FieldType(kind)
+
+    def staged_type(self, field_type: FieldType) -> str:
+        return self.column_type(field_type)
+
+    def stored(self, staged: str, declared: str) -> str:  # noqa: ARG002 - every column is kept as it is staged
+        return staged
+
+    def loaded(self, stored: str, field_type: FieldType) -> str:  # noqa: ARG002
+        return stored
+
+    def name_problem(self, name: str) -> str | None:
+        if not name or "\0" in name:
+            return f"{name!r} cannot be the name of an SQLite column"
+        return None
+
+    def same_name(self, name: str) -> str:
+        # SQLite folds only ASCII letters.
+        return "".join(letter.lower() if letter.isascii() else letter for letter in name)
+
+    def widen(self, table: str, column: Column, wider: FieldType) -> list[str]:
+        # What was an integer or decimal is text, or a real, by the affinity of where it is copied to.
+        return _replace_column(table, column.name, self.column_type(wider))
+
+    def drop_not_null(self, table: str, column: Column) -> list[str]:
+        return _replace_column(table, column.name, column.declared)
+
+
+def _replace_column(table: str, name: str, declared: str) -> list[str]:
+    """SQLite cannot alter a column; one that takes its place leaves indexes and triggers of others alone."""
+    old, new = quote(name), quote(f"{name}_headrace_new")
+    return [
+        f"ALTER TABLE {table} ADD COLUMN {new} {declared}",
+        f"UPDATE {table} SET {new} = {old}",  # noqa: S608 - names are quoted
+        f"ALTER TABLE {table} DROP COLUMN {old}",
+        f"ALTER TABLE {table} RENAME COLUMN {new} TO {old}",
+    ]
