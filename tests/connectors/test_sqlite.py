@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from headrace.errors import ConfigError, EndpointError, EndpointUnavailable
 from headrace.model.collections import Collection
 from headrace.model.materializations import Binding, Materialization
 from headrace.protocol.in_process import InProcess
-from headrace.protocol.messages import Apply, ValidateBinding
+from headrace.protocol.messages import Apply, Spec, Validate, ValidateBinding
 from headrace.testing import Runtime, materialization_of, samples
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -70,6 +72,29 @@ def test_what_apply_says(path: Path) -> None:
     )
     said = CLIENT.apply(Apply(materialization, "1")).action_description
     assert said + "\n" == (GOLDEN / "sqlite_apply.sql").read_text()
+
+
+def test_what_spec_says() -> None:
+    said = json.dumps(asdict(CLIENT.spec(Spec())), indent=2)
+    assert said + "\n" == (GOLDEN / "sqlite_spec.json").read_text()
+
+
+def test_what_validate_says(path: Path) -> None:
+    apply(path, things(kept={"type": "string"}, wider={"type": "integer"}, other={"type": "string"}))
+    changed = things(
+        kept={"type": "string"},
+        wider={"type": "number"},
+        other={"type": "integer"},
+        new={"type": "boolean"},
+        nested={"type": "object"},
+        ID={"type": "string"},
+    )
+    binding = ValidateBinding(changed, {"table": "things"})
+    (answer,) = CLIENT.validate(Validate("view", "sqlite", {"path": str(path)}, (binding,))).bindings
+    said = [
+        f"{name}: {constraint.kind}: {constraint.reason}" for name, constraint in answer.constraints.items()
+    ]
+    assert "\n".join(said) + "\n" == (GOLDEN / "sqlite_validate.txt").read_text()
 
 
 def test_a_new_field_is_a_nullable_column(path: Path, database: sqlite3.Connection) -> None:

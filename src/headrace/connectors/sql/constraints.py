@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from headrace.connectors.sql.dialect import Dialect
 from headrace.connectors.sql.tables import Column, Table
 from headrace.model.collections import DOCUMENT_FIELD, Collection, Field
@@ -15,13 +13,12 @@ def constrain(
     collection: Collection, table: Table | None, dialect: Dialect, delta_updates: bool
 ) -> dict[str, Constraint]:
     """A constraint with its reason for each field, and for the document."""
-    taken = Counter(dialect.same_name(field.name) for field in collection.fields)
-    taken[dialect.same_name(DOCUMENT_FIELD)] += 1
+    claimed = {dialect.same_name(DOCUMENT_FIELD)}  # by whoever comes first: the document, then the keys
     key_problem = _key_problem(collection, table, dialect, delta_updates)
     constraints: dict[str, Constraint] = {}
     for field in collection.fields:
         is_key = field in collection.key_fields
-        constraint = _name_constraint(field.name, dialect, taken) or _existing_constraint(
+        constraint = _name_constraint(field.name, dialect, claimed) or _existing_constraint(
             field.name, field.type, table, dialect, is_key
         )
         if is_key and key_problem:
@@ -31,13 +28,14 @@ def constrain(
     return constraints
 
 
-def _name_constraint(name: str, dialect: Dialect, taken: Counter[str]) -> Constraint | None:
+def _name_constraint(name: str, dialect: Dialect, claimed: set[str]) -> Constraint | None:
     if problem := dialect.name_problem(name):
         return Constraint(ConstraintKind.FORBIDDEN, problem)
-    if taken[dialect.same_name(name)] > 1:
+    if dialect.same_name(name) in claimed:
         return Constraint(
             ConstraintKind.FORBIDDEN, f"another field's name is the same to {dialect.name} as {name!r}"
         )
+    claimed.add(dialect.same_name(name))
     return None
 
 
