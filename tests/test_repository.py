@@ -32,7 +32,7 @@ REGISTRY_HOSTS = [
     ".".join(pieces)
     for pieces in [
         ("pypi", "org"),
-        ("pythonhosted", "org"),
+        ("python" + "hosted", "org"),
         ("maven", "org"),
         ("maven", "apache", "org"),
         ("npmjs", "org"),
