@@ -17,7 +17,7 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 	@PYTHON='$(PYTHON)' tools/setup.sh
 	@touch $@
 
-demo: setup ## materialize made-up orders into SQLite, with two kill -9, and compare the totals
+demo: setup ## write and materialize made-up orders, with four kill -9, and compare the totals
 	@$(BIN)/headrace demo
 
 test: lint ## lint, then run all tests
@@ -36,11 +36,12 @@ proto: setup ## generate the gRPC code anew from proto/
 	$(BIN)/python tools/generate_proto.py
 
 # Run as modules, so that they find devtools/.
-bench: setup ## measure the protocol, the PostgreSQL connector and memory (docs/benchmarks.md)
+bench: setup ## measure the protocol, the PostgreSQL connector, memory and ingest (docs/benchmarks.md)
 	$(BIN)/python -m benchmarks.protocol
 	$(BIN)/python -m benchmarks.postgres
 	$(BIN)/python -m benchmarks.memory
+	$(BIN)/python -m benchmarks.ingest
 
-clean: ## remove .venv, caches and builds
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+clean: ## remove .venv, caches, downloads and builds
+	rm -rf .venv .jars .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

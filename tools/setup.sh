@@ -44,6 +44,14 @@ find_python() {
     fail "no Python 3.11 or 3.12 on the PATH: install one, or name it with make setup PYTHON=/path/to/python."
 }
 
+# Debian's packages: installed where this runs as root.
+install_system_package() {
+    say "Installing the system package $1"
+    quietly apt-get update || fail "apt-get update failed; its words are above."
+    quietly env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$1" ||
+        fail "apt-get could not install $1; its words are above."
+}
+
 has_ensurepip() {
     "$1" -c 'import ensurepip, venv' >/dev/null 2>&1
 }
@@ -60,11 +68,27 @@ require_ensurepip() {
     if [ "$(id -u)" -ne 0 ]; then
         fail "$1 has no ensurepip: run sudo apt-get install $package, then this again."
     fi
-    say "Installing the system package $package"
-    quietly apt-get update || fail "apt-get update failed; its words are above."
-    quietly env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$package" ||
-        fail "apt-get could not install $package; its words are above."
+    install_system_package "$package"
     has_ensurepip "$1" || fail "$1 has no ensurepip, even with $package: name another with make setup PYTHON=..."
+}
+
+has_java() {
+    [ -n "${JAVA_HOME:-}" ] && [ -x "$JAVA_HOME/bin/java" ] || command -v java >/dev/null
+}
+
+# Spark and the servers of the tests run on Java. All else works without it, so its absence is only reported.
+provide_java() {
+    if has_java; then
+        return
+    fi
+    package=openjdk-17-jre-headless
+    if ! command -v apt-get >/dev/null; then
+        say "There is no Java, which the tests need: install Java 17, or name it with JAVA_HOME."
+    elif [ "$(id -u)" -ne 0 ]; then
+        say "There is no Java, which the tests need: run sudo apt-get install $package."
+    else
+        install_system_package "$package"
+    fi
 }
 
 is_usable() {
@@ -89,12 +113,21 @@ install() {
         fail "pip failed; its words are above."
 }
 
+# PySpark alone is published without a wheel, and is built, with what the rest of the lock has installed.
+install_locked() {
+    awk -v rest="$venv/wheels.lock" -v pyspark="$venv/pyspark.lock" \
+        'BEGIN { part = rest } /^[^ #]/ { part = /^pyspark==/ ? pyspark : rest } { print >part }' requirements.lock
+    install --require-hashes --only-binary :all: --requirement "$venv/wheels.lock"
+    install --require-hashes --no-deps --no-build-isolation --use-pep517 --requirement "$venv/pyspark.lock"
+}
+
 if ! is_usable; then
     create_venv
 fi
 : >"$unfinished"
-say "Installing the packages of requirements.lock (a minute or two the first time)"
-install --require-hashes --only-binary :all: --requirement requirements.lock
+say "Installing the packages of requirements.lock (a few minutes the first time)"
+install_locked
 rm "$unfinished"
 say "Installing headrace"
 install --no-deps --no-build-isolation --editable .
+provide_java
