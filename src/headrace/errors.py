@@ -118,3 +118,38 @@ class StreamBroken(Transient):
 
 class UnexpectedFailure(Transient):
     """Something failed that nobody foresaw; the message carries what it said."""
+
+
+class Unauthenticated(Terminal):
+    """A server wants a token and got none, or one that it does not know."""
+
+
+class Unauthorized(Terminal):
+    """The token's roles do not allow what was asked."""
+
+
+class StorageFull(Transient):
+    """The server's disk is full or failing, so it accepts nothing until it heals."""
+
+
+class ServerUnavailable(Transient):
+    """The server cannot be reached, is shutting down, or gave up in the middle."""
+
+
+class WriteLost(Terminal):
+    """A write died with the server's process or disk after the client had let go of its data."""
+
+    lsn: int = 0
+    level: str = ""
+
+
+class WriteTimeout(Transient):
+    """A write did not get as far as it was waited for in the time given; it may still get there."""
+
+
+class BufferFull(Transient):
+    """A writer's buffer holds as much as it may, and the writer was told to refuse rather than to wait."""
+
+
+class Closed(Terminal):
+    """A client or writer was used after it was closed, or closed before a write was accepted."""
