@@ -1,0 +1,179 @@
+"""What a folder of segments holds after whatever happened to the process that wrote it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from headrace.model.lsn import first_lsn_of
+from headrace.wal.records import (
+    SEGMENT_HEADER_BYTES,
+    BadRecord,
+    Kind,
+    Mark,
+    SchemaRecord,
+    SegmentHeader,
+    Writes,
+)
+from headrace.wal.segments import (
+    CorruptLog,
+    Segment,
+    map_segment,
+    number_of,
+    records_of,
+    refuse_damage,
+    segment_files,
+    whole_length,
+)
+from headrace.wal.state import CollectionState, LogState
+
+log = logging.getLogger(__name__)
+
+OnWrites = Callable[[str, Writes], None]
+
+
+@dataclass
+class Recovered:
+    """A log as it was found: whole segments, and the state after the last of them."""
+
+    segments: list[Segment] = field(default_factory=list)
+    state: LogState = field(default_factory=LogState)
+
+    @property
+    def next_number(self) -> int:
+        return self.segments[-1].header.number + 1 if self.segments else 1
+
+    @property
+    def last_length(self) -> int:
+        return self.segments[-1].length if self.segments else 0
+
+    def start_epoch(self, epoch: int) -> None:
+        """Goes on in an epoch, the one of before or another: what was given away beyond the log is lost.
+
+        That is what was set aside in this epoch, and all of an earlier one, whose end this log may lack.
+        """
+        first = self.state.last_lsn + 1
+        next_lsn = max(first_lsn_of(epoch), self.state.reserved_until, first)
+        lost = self.state.lost
+        if lost and lost[-1][1] >= first:  # nothing was written since the last time
+            first, _ = lost.pop()
+        if first < next_lsn:
+            lost.append((first, next_lsn - 1))
+        self.state.reserved_until = next_lsn
+
+
+def recover(folder: Path, on_writes: OnWrites = lambda _, __: None) -> Recovered:
+    """Reads every segment, checks all of it, and syncs the last, which a crash may have left unsynced.
+
+    The last segment is cut at the first record that is not whole. Anything else that is not as it was written
+    is an error: it had been acknowledged.
+    """
+    files = _without_a_stillborn_last(segment_files(folder))
+    headers = [_header_of(path) for path in files]
+    _refuse_gaps(headers)
+    recovered = Recovered()
+    for position, (path, header) in enumerate(zip(files, headers, strict=True)):
+        data = map_segment(path)
+        if position + 1 < len(files):
+            length = headers[position + 1].previous_length
+        else:
+            length = whole_length(data)
+            if length < len(data):
+                log.warning("cut %d torn bytes off the end of %s", len(data) - length, path.name)
+            _sync(path)
+        recovered.segments.append(read_segment(path, header, data, length, recovered, on_writes))
+    # Segments are removed from the front, up to one with a state. A crash may leave some of them, which do no
+    # harm: what they say is replaced by that state. But without one, something else removed what was needed.
+    if files and headers[0].number > 1 and not any(segment.has_state for segment in recovered.segments):
+        raise CorruptLog(
+            f"the log begins with {files[0].name}, which needs the ones before it: "
+            "restore them from a copy, or move the data folder away to recover from object storage"
+        )
+    return recovered
+
+
+def read_segment(
+    path: Path,
+    header: SegmentHeader,
+    data: memoryview,
+    length: int,
+    into: Recovered,
+    on_writes: OnWrites = lambda _, __: None,
+) -> Segment:
+    """Folds one whole segment into a state; damage anywhere in it is an error."""
+    if length > len(data):
+        raise CorruptLog(f"{path} has {len(data)} bytes, but {length} had been synced")
+    into.state.reserved_until = max(into.state.reserved_until, header.reserved_until)
+    collections: dict[int, str] = {}
+    last_lsns: dict[str, int] = {}
+    first_accepted_us: int | None = None
+    has_state = False
+    try:
+        for _, kind, record in records_of(data[:length]):
+            match record:
+                case Mark(reserved_until=reserved_until):
+                    into.state.reserved_until = max(into.state.reserved_until, reserved_until)
+                case SchemaRecord():
+                    collections[record.schema_id] = record.collection
+                case Writes():
+                    collection = collections[record.schema_id]
+                    into.state.wrote(collection, record)
+                    on_writes(collection, record)
+                    last_lsns[collection] = record.last_lsn
+                    first_accepted_us = first_accepted_us or record.accepted_us
+                case dict() if kind is Kind.STATE:
+                    reserved_until = into.state.reserved_until
+                    into.state = LogState.from_json(record)
+                    into.state.reserved_until = max(into.state.reserved_until, reserved_until)
+                    has_state = True
+                case dict():
+                    into.state.declared(CollectionState.from_json(record))
+    except BadRecord as damaged:
+        raise CorruptLog(f"{path} is damaged at offset {damaged.offset}: {damaged.message}") from None
+    last_lsn = max(last_lsns.values(), default=header.first_lsn - 1)
+    return Segment(path, header, length, last_lsn, last_lsns, first_accepted_us, has_state)
+
+
+def _header_of(path: Path) -> SegmentHeader:
+    try:
+        header = SegmentHeader.decode(map_segment(path)[:SEGMENT_HEADER_BYTES])
+    except BadRecord as damaged:
+        raise CorruptLog(f"{path}: {damaged.message}") from None
+    if header.number != number_of(path):
+        raise CorruptLog(f"{path} holds segment {header.number}: its file was renamed")
+    return header
+
+
+def _refuse_gaps(headers: list[SegmentHeader]) -> None:
+    for before, after in pairwise(headers):
+        if after.number != before.number + 1:
+            raise CorruptLog(
+                f"the log has no segment {before.number + 1}, though it has {after.number}: "
+                "restore the file from a copy, or move the data folder away to recover from object storage"
+            )
+
+
+def _without_a_stillborn_last(files: list[Path]) -> list[Path]:
+    """A crash while a segment is begun leaves a file without a whole header, and nothing in it."""
+    if files:
+        data = map_segment(files[-1])
+        try:
+            SegmentHeader.decode(data[:SEGMENT_HEADER_BYTES])
+        except BadRecord:
+            refuse_damage(data, 0)
+            log.warning("removed %s, which had just been begun", files[-1].name)
+            files[-1].unlink()
+            return files[:-1]
+    return files
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,114 @@
+"""Segment files: their names, and reading one with its checks."""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.errors import Terminal
+from headrace.wal.records import (
+    FRAME_MARK,
+    SEGMENT_HEADER_BYTES,
+    BadRecord,
+    Kind,
+    Mark,
+    Record,
+    SegmentHeader,
+    decode_body,
+    decode_frame,
+)
+
+_NAME = re.compile(r"(\d{20})\.wal")
+
+
+class CorruptLog(Terminal):
+    """Something that was synced to the log is no longer there as it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment file that is not written any more."""
+
+    path: Path
+    header: SegmentHeader
+    length: int
+    """The bytes that count."""
+    last_lsn: int
+    """The highest LSN in it; one less than `header.first_lsn` if it has no writes."""
+    last_lsns: Mapping[str, int]
+    """The highest LSN of each collection that it has writes of."""
+    first_accepted_us: int | None
+    """When the first write of it was accepted."""
+    has_state: bool
+    """Whether it begins with the log's whole state, so that nothing before it is needed to know that."""
+
+
+def segment_name(number: int) -> str:
+    return f"{number:020}.wal"
+
+
+def segment_files(folder: Path) -> list[Path]:
+    """The segment files of a folder in the order of their numbers."""
+    return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+
+
+def number_of(path: Path) -> int:
+    return int(path.name.removesuffix(".wal"))
+
+
+def map_segment(path: Path) -> memoryview:
+    """A segment's bytes without reading them; they stay valid when the file is removed."""
+    with path.open("rb") as file:
+        try:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except ValueError:  # an empty file cannot be mapped
+            return memoryview(b"")
+
+
+def records_of(data: memoryview) -> Iterator[tuple[int, Kind, Record]]:
+    """Each record with the offset where it ends; raises BadRecord at one that is not whole."""
+    offset = SEGMENT_HEADER_BYTES
+    while offset < len(data):
+        kind, body, offset = decode_frame(data, offset)
+        yield offset, kind, decode_body(kind, body)
+
+
+def whole_length(data: memoryview) -> int:
+    """Where the last whole record of a segment ends that may have been torn by a crash.
+
+    A tear is what was being written and never synced. If a later record says that the damaged place had been
+    synced, it is no tear but damage, and going on would lose writes that were acknowledged.
+    """
+    offset = SEGMENT_HEADER_BYTES
+    try:
+        for end, _, _ in records_of(data):
+            offset = end
+    except BadRecord as torn:
+        refuse_damage(data, torn.offset)
+        return torn.offset
+    return offset
+
+
+def refuse_damage(data: memoryview, torn: int) -> None:
+    """Raises if what is not whole at an offset had been synced."""
+    rest = bytes(data[torn:])
+    at = rest.find(FRAME_MARK, 1)
+    while at >= 0:
+        try:
+            kind, body, _ = decode_frame(data, torn + at)
+        except BadRecord:
+            kind = None
+        if kind is Kind.MARK:
+            mark = decode_body(kind, body)
+            assert isinstance(mark, Mark)
+            # It stands where it says that everything before it is synced. One that does not came with a
+            # client's data, perhaps from another log.
+            if mark.durable == torn + at:
+                raise CorruptLog(
+                    f"the log is damaged at offset {torn}, which had been synced: restore the file from a "
+                    "copy, or move the data folder away to recover what reached object storage"
+                )
+        at = rest.find(FRAME_MARK, at + 1)

@@ -1,0 +1,115 @@
+"""What the log says besides its writes, folded from its records.
+
+The same fold runs in the writer, as records are written, and in recovery, as they are read; so what a
+segment's first record says is what reading all segments before it would have said.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.wal.records import Writes
+
+Range = tuple[int, int]
+"""First and last, both included."""
+
+# A producer that has been silent for this long is forgotten when the log's state is next written down.
+# Without an end to it, clients that make up a new id at each start would fill the state.
+PRODUCER_SILENCE_US = 7 * 24 * 3600 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionState:
+    """A collection as its last change left it."""
+
+    name: str
+    schema: bytes
+    """As an Arrow IPC message."""
+    key: tuple[str, ...] = ()
+    json_schema: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        schema = b64encode(self.schema).decode()
+        return {"name": self.name, "schema": schema, "key": list(self.key), "json_schema": self.json_schema}
+
+    @staticmethod
+    def from_json(raw: dict[str, Any]) -> CollectionState:
+        return CollectionState(raw["name"], b64decode(raw["schema"]), tuple(raw["key"]), raw["json_schema"])
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """The last write of a producer in one collection."""
+
+    last_seq: int
+    last_lsn: int
+    seen_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """How far a collection's table is: every write at or below the LSN is in it."""
+
+    lsn: int
+    snapshot_id: int | None = None
+
+
+@dataclass
+class LogState:
+    last_lsn: int = 0
+    reserved_until: int = 0
+    collections: dict[str, CollectionState] = field(default_factory=dict)
+    producers: dict[tuple[str, str], ProducerState] = field(default_factory=dict)
+    lost: list[Range] = field(default_factory=list)
+    """LSNs that were or may have been given away, and whose writes died with a process or a disk."""
+    committed: dict[str, Committed] = field(default_factory=dict)
+    """As last heard; a table may be ahead of it."""
+
+    def wrote(self, collection: str, writes: Writes) -> None:
+        self.last_lsn = writes.last_lsn
+        if writes.producer:
+            last_seq = writes.first_seq + writes.count - 1
+            latest = ProducerState(last_seq, writes.last_lsn, writes.accepted_us)
+            self.producers[collection, writes.producer] = latest
+
+    def declared(self, collection: CollectionState) -> None:
+        self.collections[collection.name] = collection
+
+    def forget_silent(self, now_us: int) -> None:
+        """Drops producers that have not been heard of for too long."""
+        silent = [name for name, it in self.producers.items() if now_us - it.seen_us > PRODUCER_SILENCE_US]
+        for name in silent:
+            del self.producers[name]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "last_lsn": self.last_lsn,
+            "reserved_until": self.reserved_until,
+            "collections": [collection.to_json() for collection in self.collections.values()],
+            "producers": [
+                [*name, producer.last_seq, producer.last_lsn, producer.seen_us]
+                for name, producer in self.producers.items()
+            ],
+            "lost": self.lost,
+            "committed": [[name, at.lsn, at.snapshot_id] for name, at in self.committed.items()],
+        }
+
+    @staticmethod
+    def from_json(raw: dict[str, Any]) -> LogState:
+        collections = [CollectionState.from_json(collection) for collection in raw["collections"]]
+        return LogState(
+            last_lsn=raw["last_lsn"],
+            reserved_until=raw["reserved_until"],
+            collections={collection.name: collection for collection in collections},
+            producers={
+                (collection, producer): ProducerState(last_seq, last_lsn, seen_us)
+                for collection, producer, last_seq, last_lsn, seen_us in raw["producers"]
+            },
+            lost=[(first, last) for first, last in raw["lost"]],
+            committed={name: Committed(lsn, snapshot) for name, lsn, snapshot in raw["committed"]},
+        )
+
+    def is_lost(self, lsn: int) -> bool:
+        return any(first <= lsn <= last for first, last in self.lost)

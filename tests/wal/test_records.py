@@ -1,0 +1,193 @@
+"""The format of segments: what is written is read, and damage is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from zlib import crc32
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import Terminal
+from headrace.wal.records import (
+    SEGMENT_HEADER_BYTES,
+    BadRecord,
+    Kind,
+    Mark,
+    Record,
+    SchemaRecord,
+    SegmentHeader,
+    Writes,
+    frame,
+    frame_json,
+    frame_mark,
+    frame_schema,
+    frame_writes,
+)
+from headrace.wal.segments import records_of
+
+GOLDEN = Path(__file__).parent / "golden/segment.wal"
+
+HEADER = SegmentHeader(
+    epoch=3, number=42, first_lsn=1_001, reserved_until=70_000, previous_length=4_096, nonce=77
+)
+STATE = {"last_lsn": 1_000, "reserved_until": 70_000, "producers": [["orders", "till-1", 7, 1_000, 5]]}
+MARK = Mark(durable=200, reserved_until=1_118_576)
+SCHEMA = SchemaRecord(0, "orders", b"a schema")
+COLLECTION = {"name": "orders", "schema": "", "key": ["/id"], "json_schema": None}
+MESSAGES = [b"first message", b"second"]
+
+u64 = st.integers(0, 2**64 - 1)
+u32 = st.integers(0, 2**32 - 1)
+
+
+def joined(parts: Sequence[bytes | pa.Buffer]) -> bytes:
+    return b"".join(bytes(part) for part in parts)
+
+
+def buffers(messages: Sequence[bytes]) -> list[pa.Buffer]:
+    return [pa.py_buffer(message) for message in messages]
+
+
+def golden_segment() -> bytes:
+    """Every kind of record, one of them with padding inside and after its body."""
+    return b"".join(
+        [
+            HEADER.encode(),
+            frame_json(Kind.STATE, STATE),
+            frame_mark(MARK),
+            frame_schema(SCHEMA),
+            frame_json(Kind.COLLECTION, COLLECTION),
+            joined(
+                frame_writes(1_001, 8, 1_700_000_000_000_000, 3, 0, "till-1", [2, 1, 5], buffers(MESSAGES))
+            ),
+            joined(frame_writes(1_004, 0, 1_700_000_000_000_001, 2, 0, "", None, buffers(MESSAGES))),
+        ]
+    )
+
+
+def read(data: bytes) -> list[tuple[Kind, Record]]:
+    return [(kind, record) for _, kind, record in records_of(memoryview(data))]
+
+
+def only(data: bytes) -> Record:
+    [(_, record)] = read(HEADER.encode() + data)
+    return record
+
+
+def test_the_bytes_of_a_segment_are_those_that_were_agreed_on() -> None:
+    assert golden_segment() == GOLDEN.read_bytes()
+
+
+def test_a_segment_says_what_was_written() -> None:
+    data = GOLDEN.read_bytes()
+    assert SegmentHeader.decode(data) == HEADER
+    kinds, records = zip(*read(data), strict=True)
+    assert list(kinds) == [Kind.STATE, Kind.MARK, Kind.SCHEMA, Kind.COLLECTION, Kind.WRITES, Kind.WRITES]
+    state, mark, schema, collection, coalesced, single = records
+    assert (state, mark, schema, collection) == (STATE, MARK, SCHEMA, COLLECTION)
+    assert isinstance(coalesced, Writes)
+    assert coalesced.rows is not None
+    assert coalesced.rows.tolist() == [2, 1, 5]
+    assert (coalesced.first_lsn, coalesced.last_lsn, coalesced.first_seq) == (1_001, 1_003, 8)
+    assert (coalesced.producer, coalesced.messages, bytes(coalesced.payload)) == (
+        "till-1",
+        2,
+        b"".join(MESSAGES),
+    )
+    assert isinstance(single, Writes)
+    assert (single.rows, single.producer, single.count, single.messages) == (None, "", 2, 2)
+
+
+def test_every_record_starts_where_arrow_can_read_in_place() -> None:
+    ends = [end for end, _, _ in records_of(memoryview(golden_segment()))]
+    assert all(end % 8 == 0 for end in ends)
+    assert SEGMENT_HEADER_BYTES % 8 == 0
+
+
+@pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
+def test_every_flipped_byte_is_noticed(flip: int) -> None:
+    data = bytearray(GOLDEN.read_bytes())
+    for offset in range(len(data)):
+        data[offset] ^= flip
+        with pytest.raises(BadRecord):
+            _read_all(bytes(data))
+        data[offset] ^= flip
+
+
+def _read_all(data: bytes) -> None:
+    SegmentHeader.decode(data)
+    read(data)
+
+
+def test_a_segment_that_is_cut_anywhere_has_no_record_that_is_not_whole() -> None:
+    data = GOLDEN.read_bytes()
+    ends = {SEGMENT_HEADER_BYTES, *(end for end, _, _ in records_of(memoryview(data)))}
+    for length in range(SEGMENT_HEADER_BYTES, len(data)):
+        if length in ends:
+            _read_all(data[:length])
+        else:
+            with pytest.raises(BadRecord):
+                _read_all(data[:length])
+
+
+def test_a_damaged_record_says_where_it_is() -> None:
+    data = golden_segment()
+    first, second = [end for end, _, _ in records_of(memoryview(data))][:2]
+    damaged = data[: second - 1] + b"\xff" + data[second:]
+    with pytest.raises(BadRecord) as caught:
+        read(damaged)
+    assert caught.value.offset == first
+
+
+def test_a_newer_format_is_refused_and_not_taken_for_damage() -> None:
+    newer = HEADER.encode().replace(b"HEADRWAL\x01", b"HEADRWAL\x02")[:-4]
+    with pytest.raises(Terminal, match="format 2 and this program reads 1: use a newer Headrace"):
+        SegmentHeader.decode(newer + crc32(newer).to_bytes(4, "little"))
+    with pytest.raises(Terminal, match="kind 77: use a newer Headrace"):
+        read(HEADER.encode() + frame(77, b"from the future"))  # type: ignore[arg-type]
+
+
+@given(st.tuples(u64, u64, u64, u64, u64), u32)
+def test_headers_round_trip(fields: tuple[int, int, int, int, int], nonce: int) -> None:
+    header = SegmentHeader(*fields, nonce)
+    assert SegmentHeader.decode(header.encode()) == header
+
+
+@given(u64, u64)
+def test_marks_round_trip(durable: int, reserved_until: int) -> None:
+    assert only(frame_mark(Mark(durable, reserved_until))) == Mark(durable, reserved_until)
+
+
+@given(u32, st.text(max_size=127), st.binary(max_size=64))
+def test_schemas_round_trip(schema_id: int, collection: str, schema: bytes) -> None:
+    record = SchemaRecord(schema_id, collection, schema)
+    assert only(frame_schema(record)) == record
+
+
+@given(
+    numbers=st.tuples(u64, u64, u64),
+    schema_id=u32,
+    producer=st.text(max_size=50),
+    rows=st.none() | st.lists(u32, min_size=1, max_size=20),
+    messages=st.lists(st.binary(max_size=40), min_size=1, max_size=5),
+)
+def test_writes_round_trip(
+    numbers: tuple[int, int, int],
+    schema_id: int,
+    producer: str,
+    rows: list[int] | None,
+    messages: list[bytes],
+) -> None:
+    count = len(messages) if rows is None else len(rows)
+    framed = joined(frame_writes(*numbers, count, schema_id, producer, rows, buffers(messages)))
+    record = only(framed)
+    assert isinstance(record, Writes)
+    assert (record.first_lsn, record.first_seq, record.accepted_us) == numbers
+    assert (record.count, record.schema_id, record.producer) == (count, schema_id, producer)
+    assert record.messages == len(messages)
+    assert bytes(record.payload) == b"".join(messages)
+    assert (None if record.rows is None else record.rows.tolist()) == rows
