@@ -1,0 +1,25 @@
+"""What goes wrong between the server and its Iceberg tables, apart from schemas and configuration."""
+
+from __future__ import annotations
+
+from headrace.errors import Transient
+
+
+class CatalogUnavailable(Transient):
+    """The catalog or the warehouse cannot be reached, refused a request or gave up in the middle."""
+
+    collection: str = ""
+
+
+class CommitConflict(Transient):
+    """A commit was tried many times; each time others changed the table, or the catalog did not answer."""
+
+    collection: str = ""
+
+
+class CommitterDied(Transient):
+    """The process that commits ended or did not answer in time; what it was doing may have been done."""
+
+
+class ScanFailed(Transient):
+    """The process that reads a table ended, did not answer in time, or could not read a file."""
