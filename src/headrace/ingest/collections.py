@@ -1,0 +1,118 @@
+"""The collections of a server: their schemas, and how a write's schema changes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import ConfigError, SchemaError
+from headrace.ingest.schemas import Adapter, collection_schema, evolve, storable
+from headrace.model.collections import Collection
+from headrace.wal.groups import WriteStream
+from headrace.wal.state import CollectionState
+
+DEFAULT = "default"
+# What every catalog and every shell takes without quoting.
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,126}")
+
+
+@dataclass(frozen=True)
+class Admission:
+    """A stream's schema that fits its collection."""
+
+    stream: WriteStream
+    normalize: Adapter | None
+    """Brings the stream's batches into the schema under which the log keeps them; None if they are in it."""
+    check: Adapter | None
+    """Refuses nulls in columns that the collection requires; None if there are none."""
+
+
+class Collections:
+    """Changes one collection at a time; a change is in the log, synced, before anybody sees it."""
+
+    def __init__(self, known: dict[str, CollectionState], declare: Callable[[CollectionState], None]) -> None:
+        self._known = dict(known)
+        self._schemas = {name: read_schema(state.schema) for name, state in known.items()}
+        self._declare = declare
+        self._lock = Lock()
+
+    def names(self) -> list[str]:
+        return sorted(self._known)
+
+    def get(self, name: str) -> CollectionState:
+        try:
+            return self._known[name]
+        except KeyError:
+            raise ConfigError(f"there is no collection {name!r}: create it, or write to it") from None
+
+    def schema(self, name: str) -> pa.Schema:
+        self.get(name)
+        return self._schemas[name]
+
+    def create(self, name: str, schema: pa.Schema) -> CollectionState:
+        """By an Arrow schema, without a key."""
+        check_name(name)
+        return self._create(CollectionState(name, b""), storable(name, schema))
+
+    def create_keyed(self, name: str, key: tuple[str, ...], json_schema: dict[str, Any]) -> CollectionState:
+        check_name(name)
+        collection = Collection(name, key, json_schema)
+        schema = storable(name, collection_schema(collection))
+        return self._create(CollectionState(name, b"", key, json_schema), schema)
+
+    def admit(self, name: str, incoming: pa.Schema, producer: str) -> Admission:
+        """A stream of this schema may write; the collection is created or made wider if it has to be."""
+        check_name(name)
+        with self._lock:
+            current = self._schemas.get(name)
+            kept = storable(name, incoming, current)
+            wider = kept if current is None else evolve(name, current, kept)
+            if current is None or wider is not current:
+                self._change(replace(self._known.get(name) or CollectionState(name, b""), schema=b""), wider)
+        stream = WriteStream(name, write_schema(kept), producer)
+        is_as_kept = incoming.equals(kept)
+        required = any(not field.nullable for field in wider)
+        return Admission(
+            stream,
+            None if is_as_kept else Adapter(name, incoming, kept),
+            Adapter(name, kept, wider) if required else None,
+        )
+
+    def _create(self, state: CollectionState, schema: pa.Schema) -> CollectionState:
+        with self._lock:
+            known = self._known.get(state.name)
+            if known is None:
+                return self._change(state, schema)
+            same_key = (known.key, known.json_schema) == (state.key, state.json_schema)
+            if same_key and self._schemas[state.name].equals(schema):
+                return known
+        raise SchemaError(f"collection {state.name!r} exists with another schema or key: choose another name")
+
+    def _change(self, state: CollectionState, schema: pa.Schema) -> CollectionState:
+        state = replace(state, schema=write_schema(schema))
+        self._declare(state)
+        self._schemas[state.name] = schema
+        self._known[state.name] = state
+        return state
+
+
+def check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} is not a name of a collection: letters, digits and underscores, at most 127, "
+            "and no digit first"
+        )
+
+
+def read_schema(data: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(data))
+
+
+def write_schema(schema: pa.Schema) -> bytes:
+    data: bytes = schema.serialize().to_pybytes()
+    return data

@@ -1,0 +1,170 @@
+"""Has the committer's process bring the tables up to what is in object storage, again and again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from threading import Condition, Thread
+
+from headrace.errors import Fenced, HeadraceError, UnexpectedFailure
+from headrace.ingest.collections import Collections
+from headrace.ingest.iceberg.committer import CommitterProcess
+from headrace.ingest.iceberg.jobs import CommitJob, SegmentPart
+from headrace.ingest.progress import Progress
+from headrace.ingest.segment_index import SegmentIndex
+from headrace.model.tiers import Tier
+from headrace.wal.segments import Segment
+from headrace.wal.state import Committed
+
+log = logging.getLogger(__name__)
+
+# What one commit reads at most; after an outage the backlog is committed in several.
+_MOST_BYTES = 1 << 30
+_LONGEST_RETRY_SECONDS = 30.0
+_EVERYTHING = 2**64
+
+
+class CommitLoop:
+    """One thread. `on_committed(collection, committed)` and `on_round()` are called on it.
+
+    So is `on_fatal(error)`, when a table shows that somebody else commits; then nothing more is.
+    """
+
+    def __init__(
+        self,
+        process: CommitterProcess,
+        index: SegmentIndex,
+        collections: Collections,
+        progress: Progress,
+        log_id: str,
+        *,
+        interval: float,
+        timeout: float,
+        on_committed: Callable[[str, Committed], None],
+        on_round: Callable[[], None],
+        on_fatal: Callable[[Fenced], None],
+    ) -> None:
+        self._process, self._index, self._collections, self._progress = process, index, collections, progress
+        self._log_id, self._interval, self._timeout = log_id, interval, timeout
+        self._on_committed, self._on_round, self._on_fatal = on_committed, on_round, on_fatal
+        self._changed = Condition()
+        self._wanted = self._closing = False
+        self._knows_tables = False
+        self.commits = 0
+        self.failures = 0
+        self.failing: dict[str, str] = {}
+        """Why a collection is not committed, or all of them (under the empty name)."""
+        self._thread = Thread(target=self._run, name="commits", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def commit_now(self) -> None:
+        with self._changed:
+            self._wanted = True
+            self._changed.notify_all()
+
+    def close(self, timeout: float) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                # A catalog may not answer for minutes. Whether it committed is asked at the next start.
+                self._process.kill()
+                self._thread.join(timeout)
+        self._process.close()
+
+    def committed(self, collection: str) -> int:
+        return self._progress.of(Tier.COMMITTED, collection).lsn
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._wait(pause):
+            began = time.monotonic()
+            try:
+                self._round()
+                self.failing.pop("", None)
+                pause = max(self._interval - (time.monotonic() - began), 0.0)
+            except Fenced as error:
+                self._failed("", error)
+                self._on_fatal(error)
+                return
+            except Exception as error:  # noqa: BLE001 - whatever it is, it may be over in a while
+                self._failed("", _ours(error))
+                pause = min(max(self._interval, 2 * pause), _LONGEST_RETRY_SECONDS)
+
+    def _wait(self, seconds: float) -> bool:
+        """Whether the loop is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing or self._wanted, seconds)
+            self._wanted = False
+            return self._closing
+
+    def _round(self) -> None:
+        if not self._knows_tables:
+            self._ask_tables()
+        stuck: set[str] = set()
+
+        def committed(collection: str) -> int:
+            # One that is stuck is left alone for this round, or what waits of it would fill every job.
+            return _EVERYTHING if collection in stuck else self.committed(collection)
+
+        while not self._closing and (segments := self._index.to_commit(committed, _MOST_BYTES)):
+            stuck |= self._commit(segments, committed)
+        self._on_round()
+
+    def _ask_tables(self) -> None:
+        """A crash may have come between a commit and the news of it."""
+        answer = self._process.watermarks(self._collections.names(), self._timeout, self._log_id)
+        for name, at in answer.items():
+            self._note(name, at)
+        self._knows_tables = True
+
+    def _commit(self, segments: list[Segment], committed: Callable[[str], int]) -> set[str]:
+        """The collections whose tables did not move."""
+        names = {
+            name for segment in segments for name, lsn in segment.last_lsns.items() if lsn > committed(name)
+        }
+        job = CommitJob(
+            segments=tuple(SegmentPart(segment.path, segment.length) for segment in segments),
+            through=segments[-1].last_lsn,
+            collections=tuple(self._collections.get(name) for name in sorted(names)),
+            log_id=self._log_id,
+        )
+        outcome = self._process.commit(job, self._timeout)
+        moved = {name for name, at in outcome.items() if self._note(name, at)}
+        self.commits += len(moved)
+        return names - moved
+
+    def _note(self, collection: str, at: Committed | HeadraceError) -> bool:
+        if isinstance(at, HeadraceError):
+            self._failed(collection, at)
+            return False
+        self.failing.pop(collection, None)
+        if at.lsn <= self.committed(collection):
+            return False
+        if at.lsn > self._progress.of(Tier.LOCAL_DISK, collection).lsn:
+            # Its LSNs are not ours, and what we have below them may never have got there.
+            raise Fenced(
+                f"the table of collection {collection!r} is ahead of this log, at LSN {at.lsn}: another "
+                "server took over, or the data folder is an old copy; stop this one, or start it with a new "
+                "data folder"
+            )
+        self._on_committed(collection, at)
+        self._progress.advance_committed(collection, at.lsn, at.snapshot_id)
+        return True
+
+    def _failed(self, collection: str, error: HeadraceError) -> None:
+        self.failures += 1
+        if self.failing.get(collection) != error.message:
+            log.error("commit of %s: %s", collection or "all collections", error.message)
+        self.failing[collection] = error.message
+
+
+def _ours(error: Exception) -> HeadraceError:
+    if isinstance(error, HeadraceError):
+        return error
+    return UnexpectedFailure(f"committing failed: {type(error).__name__}: {error}")

@@ -1,0 +1,407 @@
+"""The server without its port: the log, the uploader, the committer, and what sessions share."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from headrace.errors import HeadraceError, ServerUnavailable, StorageFull, Terminal, Transient, WriteTimeout
+from headrace.ingest.collections import Collections
+from headrace.ingest.commit_loop import CommitLoop
+from headrace.ingest.data_folder import DataFolder
+from headrace.ingest.iceberg.committer import CommitterProcess
+from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog
+from headrace.ingest.options import Options
+from headrace.ingest.producers import Producer, Producers, Run
+from headrace.ingest.progress import Progress, now_us
+from headrace.ingest.segment_index import SegmentIndex, is_committed
+from headrace.ingest.session import Services, Session, SessionLimits
+from headrace.ingest.statistics import Statistics
+from headrace.ingest.store import SegmentStore
+from headrace.ingest.uploader import Uploader
+from headrace.model.tiers import Tier
+from headrace.wal.files import Files
+from headrace.wal.records import Writes
+from headrace.wal.segments import Segment
+from headrace.wal.state import Committed, Range
+from headrace.wal.writer import LogLimits, LogWriter
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    data: Path
+    store_url: str = ""
+    """Empty: a folder in the data folder."""
+    store_options: Mapping[str, Any] = field(default_factory=dict)
+    catalog: CatalogSettings | None = None
+    """None: SQLite and a warehouse in the data folder."""
+    commit_interval: float = 5.0
+    commit_timeout: float = 300.0
+    most_log_bytes: int = 16 << 30
+    """No stream is read while the segments that wait for object storage or Iceberg have this size."""
+    log: LogLimits = field(default_factory=LogLimits)
+    session: SessionLimits = field(default_factory=SessionLimits)
+
+
+class Engine:
+    """Started once; every method is thread-safe. `files` and `store` are for tests that make them fail."""
+
+    def __init__(
+        self, settings: EngineSettings, files: Files | None = None, store: SegmentStore | None = None
+    ) -> None:
+        self._settings = settings
+        self.catalog = settings.catalog or embedded_catalog(settings.data)
+        self._folder = DataFolder(settings.data)
+        try:
+            url = settings.store_url or (settings.data.absolute() / "objects").as_uri()
+            self._store = store or SegmentStore(url, settings.store_options)
+            runs: dict[tuple[str, str], list[Run]] = defaultdict(list)
+            self._identity, recovered = self._folder.open_log(self._store, _run_collector(runs))
+        except BaseException:
+            self._folder.close()
+            raise
+        state = recovered.state
+        segments = recovered.segments
+        self._lost = state.lost
+        self._index = SegmentIndex(segments)
+        self._progress = Progress(
+            state.last_lsn, segments[0].header.first_lsn - 1 if segments else 0, state.committed
+        )
+        self._state = state
+        self._producers = Producers(state)
+        for (collection, producer), found in runs.items():
+            self._producers.recovered(collection, producer, found)
+        self._uploader = Uploader(
+            self._store, self._identity.epoch, on_uploaded=self._uploaded, on_fatal=self._stop_accepting
+        )
+        self._log = LogWriter(
+            self._folder.log,
+            self._identity.epoch,
+            recovered.next_number,
+            state,
+            segments[-1] if segments else None,
+            on_durable=lambda lsn: self._progress.advance(Tier.LOCAL_DISK, lsn),
+            on_sealed=self._sealed,
+            may_seal=lambda: self._uploader.is_idle,
+            limits=settings.log,
+            files=files,
+        )
+        self._collections = Collections(state.collections, self._log.declare)
+        self._commits = CommitLoop(
+            CommitterProcess(self.catalog),
+            self._index,
+            self._collections,
+            self._progress,
+            self._identity.log_id,
+            interval=settings.commit_interval,
+            timeout=settings.commit_timeout,
+            on_committed=self._committed,
+            on_round=self._clean_up,
+            on_fatal=self._stop_accepting,
+        )
+        self._unremoved: set[int] = set()  # segments whose files are removed and whose objects are not
+        self._knows_leftovers = False  # a process before this one may have removed files only
+        self._fatal: Terminal | None = None
+        self._closing = False
+        self._sessions: dict[int, Session] = {}
+        self._ended = Statistics()
+        self._sessions_lock = Lock()
+        self._services = Services(
+            log=self._log,
+            progress=self._progress,
+            producers=self._producers,
+            collections=self._collections,
+            limits=settings.session,
+            refusal=self.refusal,
+            is_backed_up=self._backed_up,
+            describe_session=self._describe_session,
+        )
+
+    def start(self) -> None:
+        # Before the log starts, which adds more of them: they are uploaded in order.
+        for segment in self._index.all():
+            self._uploader.add(segment, may_be_there=True)
+        self._log.start()
+        self._uploader.start()
+        self._commits.start()
+
+    def close(self, timeout: float = 30.0) -> bool:
+        """Takes nothing more, and says whether all that was taken is on the disk."""
+        self._closing = True
+        synced = self._log.close(timeout)
+        self._uploader.close(timeout=5.0)
+        self._commits.close(timeout=5.0)
+        self._folder.close()
+        return synced
+
+    # Sessions.
+
+    def serve_session(
+        self,
+        collection: str,
+        context: Any,
+        reader: Any,
+        writer: Any,
+        check_access: Callable[[], None] = lambda: None,
+    ) -> None:
+        """One DoExchange, from its first message to its end."""
+        refusal = self.refusal()
+        if refusal is not None:
+            raise refusal
+        session = Session(self._services, collection, context, reader, writer, check_access)
+        with self._sessions_lock:
+            self._sessions[id(session)] = session
+        try:
+            session.run()
+        finally:
+            with self._sessions_lock:
+                del self._sessions[id(session)]
+                self._ended = Statistics.sum([self._ended, session.statistics])
+
+    def sessions(self) -> list[Session]:
+        with self._sessions_lock:
+            return list(self._sessions.values())
+
+    def statistics(self) -> Statistics:
+        with self._sessions_lock:
+            live = [session.statistics for session in self._sessions.values()]
+            return Statistics.sum([self._ended, *live])
+
+    def refusal(self) -> HeadraceError | None:
+        """Why nothing is accepted now."""
+        if self._fatal is not None:
+            return ServerUnavailable(self._fatal.message)
+        if self._closing:
+            return ServerUnavailable("the server is shutting down")
+        if self._log.failure is not None:
+            return StorageFull(self._log.failure)
+        return None
+
+    # What everybody may ask.
+
+    @property
+    def collections(self) -> Collections:
+        return self._collections
+
+    @property
+    def progress(self) -> Progress:
+        return self._progress
+
+    def watermarks(self, collection: str | None = None) -> dict[str, int]:
+        shared = {
+            Tier.MEMORY.name: self._log.last_lsn,
+            Tier.LOCAL_DISK.name: self._progress.of(Tier.LOCAL_DISK, "").lsn,
+            Tier.OBJECT_STORAGE.name: self._progress.of(Tier.OBJECT_STORAGE, "").lsn,
+        }
+        names = self._collections.names() if collection is None else [collection]
+        committed = min((self._committed_lsn(name) for name in names), default=0)
+        return shared | {Tier.COMMITTED.name: committed}
+
+    def lost(self, after: int = 0) -> list[Range]:
+        return [(max(first, after + 1), last) for first, last in self._lost if last > after]
+
+    def tier_of(self, lsn: int, collection: str | None = None) -> str:
+        """How far a write is: a tier, LOST, or UNKNOWN for a number that was never given away."""
+        return self.tiers_of([lsn], collection)[lsn]
+
+    def tiers_of(self, lsns: Iterable[int], collection: str | None = None) -> dict[int, str]:
+        watermarks = self.watermarks(collection)
+        return {lsn: self._tier_of(lsn, watermarks) for lsn in lsns}
+
+    def _tier_of(self, lsn: int, watermarks: dict[str, int]) -> str:
+        if any(first <= lsn <= last for first, last in self._lost):
+            return "LOST"
+        if lsn <= 0 or lsn > watermarks[Tier.MEMORY.name]:
+            return "UNKNOWN"
+        return max(tier for tier in Tier if lsn <= watermarks[tier.name] or tier is Tier.MEMORY).name
+
+    def flush(self, tier: Tier, timeout: float) -> None:
+        """Returns when everything that was accepted before the call is at the tier."""
+        target = self._log.last_lsn
+        deadline = time.monotonic() + timeout
+        self._await(Tier.LOCAL_DISK, target, deadline)
+        if tier >= Tier.OBJECT_STORAGE:
+            self._log.seal()
+            self._await(Tier.OBJECT_STORAGE, target, deadline)
+        if tier >= Tier.COMMITTED:
+            self._commits.commit_now()
+            self._await(Tier.COMMITTED, target, deadline)
+
+    def log_parts(self) -> list[tuple[Path, int]]:
+        """Every segment with its length, the open one included. Any of them may be removed at any time."""
+        # The open one first: if it is sealed before the others are listed, it is among those.
+        path, length = self._log.open_segment
+        parts = {segment.path: segment.length for segment in self._index.all()}
+        return list(({path: length} | parts).items())
+
+    def lag_seconds(self, tier: Tier) -> float:
+        """For how long the oldest write that is not at the tier has waited."""
+        if tier is Tier.LOCAL_DISK:
+            since = self._log.unsynced_since_us
+        else:
+            done = self._index.is_uploaded if tier is Tier.OBJECT_STORAGE else self._is_committed
+            oldest = self._index.oldest(done)
+            since = oldest.first_accepted_us if oldest else self._log.unsealed_since_us
+        return 0.0 if since is None else max(now_us() - since, 0) / 1e6
+
+    def health(self) -> dict[str, Any]:
+        """What works and what does not."""
+        refusal = self.refusal()
+        problems = [refusal.message] if refusal else []
+        if self._uploader.failing:
+            problems.append(self._uploader.failing)
+        problems += list(self._commits.failing.values())
+        backed_up = self._backed_up()
+        if backed_up:
+            problems.append(backed_up)
+        return {
+            "status": "refusing" if refusal else "degraded" if problems else "ok",
+            "accepts_writes": refusal is None,
+            "problems": problems,
+            "epoch": self._identity.epoch,
+            "log_id": self._identity.log_id,
+            "watermarks": self.watermarks(),
+            "log_bytes": self._index.bytes,
+            "waiting_bytes": self._log.waiting_bytes,
+            "sessions": [
+                {
+                    "peer": session.peer,
+                    "collection": session.collection,
+                    "producer": session.producer or None,
+                    "writes": session.statistics.writes,
+                    "throttled": session.throttled,
+                }
+                for session in self.sessions()
+            ],
+        }
+
+    @property
+    def fatal(self) -> str | None:
+        """Why this process will accept nothing any more."""
+        if self._log.has_failed:
+            return self._log.failure
+        return self._fatal.message if self._fatal else None
+
+    @property
+    def commits(self) -> int:
+        return self._commits.commits
+
+    @property
+    def commit_failures(self) -> int:
+        return self._commits.failures
+
+    @property
+    def upload_failures(self) -> int:
+        return self._uploader.failures
+
+    # What happens inside.
+
+    def _sealed(self, segment: Segment) -> None:
+        self._index.add(segment)
+        self._uploader.add(segment)
+
+    def _uploaded(self, segment: Segment) -> None:
+        self._index.uploaded(segment)
+        self._progress.advance(Tier.OBJECT_STORAGE, segment.last_lsn)
+
+    def _committed(self, collection: str, at: Committed) -> None:
+        # A new dict: the log's thread may be writing the old one down.
+        self._state.committed = self._state.committed | {collection: at}
+        self._producers.committed(collection, at.lsn)
+
+    def _clean_up(self) -> None:
+        self._producers.forget_silent(now_us())
+        self._remove_committed()
+
+    def _remove_committed(self) -> None:
+        """Removes what is committed: the file first, since a file without its object would be put again."""
+        for segment in self._index.remove(self._commits.committed):
+            segment.path.unlink(missing_ok=True)
+            self._unremoved.add(segment.header.number)
+        try:
+            if not self._knows_leftovers:
+                first = self._index.all()[0].header.number if self._index.all() else 0
+                self._unremoved.update(number for number in self._store.numbers() if number < first)
+                self._knows_leftovers = True
+            for number in sorted(self._unremoved):
+                self._store.remove(number)
+                self._unremoved.discard(number)
+        except Transient as error:
+            log.warning("%s", error.message)
+
+    def _stop_accepting(self, error: Terminal) -> None:
+        log.critical("%s", error.message)
+        self._fatal = error
+
+    def _backed_up(self) -> str | None:
+        most = self._settings.most_log_bytes
+        if self._index.bytes <= most:
+            return None
+        # Not all of them wait: some are kept for the log's state.
+        waiting = self._index.waiting_bytes(self._commits.committed)
+        if waiting <= most:
+            return None
+        where = "object storage" if not self._uploader.is_idle else "Iceberg"
+        return f"{waiting:,} bytes of log wait for {where}"
+
+    def _is_committed(self, segment: Segment) -> bool:
+        return is_committed(segment, self._commits.committed)
+
+    def _is_through(self, tier: Tier, lsn: int) -> bool:
+        if tier is not Tier.COMMITTED:
+            return self._progress.of(tier, "").lsn >= lsn
+        oldest = self._index.oldest(self._is_committed)
+        return oldest is None or oldest.header.first_lsn > lsn
+
+    def _committed_lsn(self, collection: str) -> int:
+        """The table's watermark, or more where nothing of the collection waits."""
+        # Looked at first: a segment that is sealed and uploaded in between must be among those below.
+        uploaded = self._progress.of(Tier.OBJECT_STORAGE, collection).lsn
+        committed = self._commits.committed(collection)
+        waiting = (
+            segment for segment in self._index.all() if segment.last_lsns.get(collection, 0) > committed
+        )
+        oldest = next(waiting, None)
+        return max(committed, uploaded if oldest is None else min(oldest.header.first_lsn - 1, uploaded))
+
+    def _await(self, tier: Tier, lsn: int, deadline: float) -> None:
+        left = max(deadline - time.monotonic(), 0.0)
+        if not self._progress.wait_for(lambda: self._is_through(tier, lsn), left):
+            raise WriteTimeout(f"not everything reached {tier.name} in time{self._why_not(tier)}")
+
+    def _why_not(self, tier: Tier) -> str:
+        failing = {
+            Tier.LOCAL_DISK: self._log.failure,
+            Tier.OBJECT_STORAGE: self._uploader.failing,
+            Tier.COMMITTED: next(iter(self._commits.failing.values()), None),
+        }[tier]
+        return f": {failing}" if failing else ""
+
+    def _describe_session(
+        self, collection: str, options: Options, producer: Producer | None
+    ) -> dict[str, Any]:
+        after = options.resume_after
+        runs = producer.after(after) if producer is not None and after is not None else []
+        return {
+            "collection": collection,
+            "last_seq": producer.last_seq or None if producer is not None else None,
+            "assigned": [run.to_json() for run in runs],
+            "lost": self.lost(after) if after is not None else [],
+            "watermarks": self.watermarks(collection),
+        }
+
+
+def _run_collector(runs: dict[tuple[str, str], list[Run]]) -> Any:
+    def collect(collection: str, writes: Writes) -> None:
+        if writes.producer:
+            runs[collection, writes.producer].append(Run(writes.first_seq, writes.first_lsn, writes.count))
+
+    return collect

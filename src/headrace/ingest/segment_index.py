@@ -1,0 +1,81 @@
+"""Which segments there are, and how far each has come on its way to being removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from threading import Lock
+
+from headrace.wal.segments import Segment
+
+
+class SegmentIndex:
+    """Sealed segments in the order of their numbers; those at the front are uploaded. Thread-safe."""
+
+    def __init__(self, segments: Iterable[Segment]) -> None:
+        self._segments = list(segments)
+        self._uploaded_through = self._segments[0].header.number - 1 if self._segments else 0
+        self._bytes = sum(segment.length for segment in self._segments)
+        self._lock = Lock()
+
+    def add(self, segment: Segment) -> None:
+        with self._lock:
+            self._segments.append(segment)
+            self._bytes += segment.length
+
+    def uploaded(self, segment: Segment) -> None:
+        """Segments are uploaded in order."""
+        self._uploaded_through = segment.header.number
+
+    @property
+    def bytes(self) -> int:
+        return self._bytes
+
+    def waiting_bytes(self, committed: Callable[[str], int]) -> int:
+        """Of the segments that are not yet uploaded or not yet committed."""
+        return sum(
+            segment.length
+            for segment in self.all()
+            if not self.is_uploaded(segment) or not is_committed(segment, committed)
+        )
+
+    def all(self) -> list[Segment]:
+        with self._lock:
+            return list(self._segments)
+
+    def to_commit(self, committed: Callable[[str], int], most_bytes: int) -> list[Segment]:
+        """Uploaded segments, oldest first, of which some collection has writes that are not in its table."""
+        wanted: list[Segment] = []
+        size = 0
+        for segment in self.all():
+            if segment.header.number > self._uploaded_through or size > most_bytes:
+                break
+            if not is_committed(segment, committed):
+                wanted.append(segment)
+                size += segment.length
+        return wanted
+
+    def oldest(self, is_done: Callable[[Segment], bool]) -> Segment | None:
+        return next((segment for segment in self.all() if segment.last_lsns and not is_done(segment)), None)
+
+    def is_uploaded(self, segment: Segment) -> bool:
+        return segment.header.number <= self._uploaded_through
+
+    def remove(self, committed: Callable[[str], int]) -> list[Segment]:
+        """Takes out the segments that nobody needs any more.
+
+        The log's state is read from the segments that remain, so the newest uploaded one that has it stays.
+        """
+        with self._lock:
+            uploaded = [segment for segment in self._segments if self.is_uploaded(segment)]
+            keep_from = max((index for index, segment in enumerate(uploaded) if segment.has_state), default=0)
+            done = 0
+            while done < keep_from and is_committed(uploaded[done], committed):
+                done += 1
+            removed = self._segments[:done]
+            del self._segments[:done]
+            self._bytes -= sum(segment.length for segment in removed)
+            return removed
+
+
+def is_committed(segment: Segment, committed: Callable[[str], int]) -> bool:
+    return all(lsn <= committed(collection) for collection, lsn in segment.last_lsns.items())

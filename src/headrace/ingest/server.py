@@ -1,0 +1,129 @@
+"""A whole ingest server in one process: engine, port, and an orderly end."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+
+import pyarrow as pa
+
+from headrace.errors import ConfigError
+from headrace.ingest.access import Access
+from headrace.ingest.engine import Engine, EngineSettings
+from headrace.ingest.flight_server import FlightServer
+from headrace.ingest.iceberg.scanner import Scanner
+from headrace.ingest.reads import Reads
+
+log = logging.getLogger(__name__)
+
+# The interpreter's default of 5 ms lets one busy thread hold up every acknowledgement for that long.
+_SWITCH_SECONDS = 0.0005
+_DRAIN_SECONDS = 30.0
+_HANG_UP_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True)
+class Listen:
+    host: str = "127.0.0.1"
+    port: int = 8815
+    """0 takes a free one."""
+    tls: TlsFiles | None = None
+
+
+class IngestServer:
+    """Listens as soon as it is made; `start` begins to write and upload what comes.
+
+    Arrow's own `serve` is not called: calls are answered without it, and it takes the process's signals.
+    """
+
+    def __init__(self, engine: EngineSettings | Engine, listen: Listen, access: Access) -> None:
+        certificates = _certificates(listen.tls)
+        self.engine = engine if isinstance(engine, Engine) else Engine(engine)
+        self._listen = listen
+        self._reads = Reads(self.engine, Scanner(self.engine.catalog))
+        try:
+            self._flight = FlightServer(
+                self.engine,
+                self._reads,
+                access,
+                location=_location(listen),
+                tls_certificates=certificates,
+            )
+        except (pa.ArrowException, OSError) as error:
+            self.engine.close()
+            reason = _bind_error(listen) or str(error)
+            raise ConfigError(f"cannot listen on {listen.host}:{listen.port}: {reason}") from None
+
+    @property
+    def port(self) -> int:
+        port: int = self._flight.port
+        return port
+
+    @property
+    def url(self) -> str:
+        scheme = "grpc+tls" if self._listen.tls else "grpc"
+        return f"{scheme}://{_bracketed(self._listen.host)}:{self.port}"
+
+    def start(self) -> None:
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        self.engine.start()
+
+    def stop(self) -> bool:
+        """Takes nothing more, syncs what was taken, hangs up; says whether everything is on the disk."""
+        synced = self.engine.close(_DRAIN_SECONDS)
+        # It waits for every call, and a client may keep one open for ever. Nothing depends on how it ends.
+        hang_up = Thread(target=self._flight.shutdown, name="hang up", daemon=True)
+        hang_up.start()
+        hang_up.join(_HANG_UP_SECONDS)
+        self._reads.close()
+        return synced
+
+
+def _location(listen: Listen) -> str:
+    return f"{'grpc+tls' if listen.tls else 'grpc'}://{_bracketed(listen.host)}:{listen.port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _certificates(tls: TlsFiles | None) -> list[tuple[bytes, bytes]] | None:
+    if tls is None:
+        return None
+    pair = (_read(tls.certificate), _read(tls.key))
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key)
+    except ssl.SSLError as error:  # of which Arrow says nothing
+        raise ConfigError(f"TLS files {tls.certificate} and {tls.key}: {error.strerror or error}") from None
+    return [pair]
+
+
+def _bind_error(listen: Listen) -> str | None:
+    """Why an address cannot be listened on, which gRPC tells only its log."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind(address)
+    except OSError as error:
+        return error.strerror
+    return None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"TLS file {path}: {error.strerror}") from None

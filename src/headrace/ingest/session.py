@@ -1,0 +1,314 @@
+"""One stream of writes: reads messages, and hands their writes to the log.
+
+The call's own thread reads. An `Announcer` writes, so that a client that does not read its acknowledgements
+holds up nobody but itself. It ends before the call does: gRPC's stream is gone after that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import flight
+
+from headrace.errors import ConfigError, Fenced, HeadraceError, SchemaError
+from headrace.ingest.acks import ACK_SCHEMA
+from headrace.ingest.announcer import Announcer
+from headrace.ingest.collections import Admission, Collections
+from headrace.ingest.options import (
+    NO_NUMBERING,
+    Numbering,
+    Options,
+    has_options,
+    numbering_of,
+    options_of,
+    parse_metadata,
+)
+from headrace.ingest.producers import Producer, Producers
+from headrace.ingest.progress import Progress, now_us
+from headrace.ingest.statistics import Statistics
+from headrace.model.tiers import Tier
+from headrace.wal.groups import Entry
+from headrace.wal.writer import LogWriter
+
+# How long a refused stream's earlier writes are waited for, so that they are acknowledged before the error.
+_SETTLE_SECONDS = 2.0
+_THROTTLE_POLL_SECONDS = 0.05
+_JOIN_POLL_SECONDS = 0.1
+_ACCESS_SECONDS = 1.0
+_MOST_UNSYNCED = 1024  # messages that are remembered before it is looked which of them are synced
+
+
+@dataclass(frozen=True)
+class SessionLimits:
+    message_bytes: int = 64 << 20
+    """A message that is larger is refused."""
+    unsynced_bytes: int = 64 << 20
+    """The stream is not read while this much of it waits for the disk."""
+    ranges: int = 1 << 20
+    """The stream is not read while this many ranges of LSNs, of 16 bytes each, wait to be announced."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """What a session needs of its server."""
+
+    log: LogWriter
+    progress: Progress
+    producers: Producers
+    collections: Collections
+    limits: SessionLimits
+    refusal: Callable[[], HeadraceError | None]
+    """Why nothing is accepted now, if so."""
+    is_backed_up: Callable[[], str | None]
+    """Why everybody has to wait now, if so."""
+    describe_session: Callable[[str, Options, Producer | None], dict[str, Any]]
+
+
+class Session:
+    """`check_access` raises once the client may no longer write."""
+
+    def __init__(
+        self,
+        services: Services,
+        collection: str,
+        context: Any,
+        reader: Any,
+        writer: Any,
+        check_access: Callable[[], None],
+    ) -> None:
+        self.collection = collection
+        self.peer: str = context.peer()
+        self.statistics = Statistics()
+        self.throttled: str | None = None
+        self._services, self._context, self._reader, self._writer = services, context, reader, writer
+        self._options = Options()
+        self._admission: Admission | None = None
+        self._producer: Producer | None = None
+        self._announcer: Announcer | None = None
+        self._check_access, self._checked_at = check_access, time.perf_counter()
+        self._unsynced: deque[tuple[int, int]] = deque()  # last LSN and size of each message
+        self._unsynced_bytes = 0
+        self._last_lsn = 0
+
+    @property
+    def producer(self) -> str:
+        return self._options.producer
+
+    def pending(self, tier: Tier) -> int:
+        return self._announcer.pending(tier) if self._announcer else 0
+
+    def run(self) -> None:
+        """Returns when the client is done and has been told everything; raises what ends the stream."""
+        self._writer.begin(ACK_SCHEMA)
+        try:
+            self._read_all()
+            self._finish()
+        except HeadraceError:
+            self.statistics.refused += 1
+            self._settle()
+            raise
+        except (flight.FlightCancelledError, flight.FlightError, pa.ArrowException, OSError):
+            self.statistics.disconnects += 1
+            raise
+        finally:
+            self._release()
+
+    def _read_all(self) -> None:
+        while True:
+            try:
+                chunk = self._reader.read_chunk()
+            except StopIteration:
+                return
+            except flight.FlightError:
+                raise
+            except (pa.ArrowException, OSError, MemoryError) as error:
+                raise ConfigError(f"a message cannot be read as Arrow: {error}") from None
+            began = time.perf_counter()
+            if began - self._checked_at > _ACCESS_SECONDS:
+                self._check_access()
+                self._checked_at = began
+            self._take(chunk.data, chunk.app_metadata)
+            self.statistics.write_seconds.append(time.perf_counter() - began)
+            if self._must_wait():
+                self._wait_for_room()
+
+    def _take(self, batch: pa.RecordBatch | None, metadata: pa.Buffer | None) -> None:
+        raw = parse_metadata(metadata) if metadata is not None else {}
+        if self._announcer is None:
+            self._open(raw)
+        elif raw and has_options(raw):
+            raise ConfigError("options come with the first message of a stream, not with a later one")
+        if batch is None:
+            return
+        refusal = self._services.refusal()
+        if refusal is not None:
+            raise refusal
+        if self._admission is None:
+            try:
+                self._admission = self._services.collections.admit(
+                    self.collection, batch.schema, self._options.producer
+                )
+            except UnicodeDecodeError:
+                raise SchemaError(f"collection {self.collection!r}: a column's name is not UTF-8") from None
+        numbering = (
+            numbering_of(raw, batch.num_rows, bool(self._options.producer))
+            if raw or self._options.producer
+            else NO_NUMBERING
+        )
+        if self._producer is None:
+            self._append(batch, numbering.rows, 0)
+        else:
+            with self._producer.lock:
+                self._append_once(self._producer, batch, numbering)
+
+    def _open(self, raw: dict[str, Any]) -> None:
+        services = self._services
+        if has_options(raw):
+            self._options = options_of(raw)
+        announcer = Announcer(
+            self.collection, self._options, self._writer, services.progress, self.statistics
+        )
+        if self._options.producer:
+            self._producer = services.producers.take_over(self.collection, self._options.producer, self)
+            with self._producer.lock:
+                self._greet(announcer)
+        else:
+            self._greet(announcer)
+        announcer.start()
+        self._announcer = announcer
+
+    def _greet(self, announcer: Announcer) -> None:
+        session = self._services.describe_session(self.collection, self._options, self._producer)
+        announcer.say({"session": session})
+        if self._producer is not None and self._options.resume_after is not None:
+            announcer.resume(self._producer.after(self._options.resume_after))
+
+    def _append_once(self, producer: Producer, batch: pa.RecordBatch, numbering: Numbering) -> None:
+        """Leaves out what this producer has written before."""
+        assert self._announcer is not None
+        if producer.holder is not self:
+            raise Fenced(
+                f"another stream of producer {self._options.producer!r} took over collection "
+                f"{self.collection!r}: give every client a producer of its own"
+            )
+        seq, rows = numbering.seq, numbering.rows
+        count = 1 if rows is None else len(rows)
+        known = min(max(producer.last_seq - seq + 1, 0), count)
+        if known:
+            self._announcer.wrote_before(producer.find(seq, known))
+            self.statistics.duplicates += known
+            if known == count:
+                return
+            assert rows is not None
+            batch = batch.slice(sum(rows[:known]))
+            seq, rows = seq + known, rows[known:]
+        lsn = self._append(batch, rows, seq)
+        producer.wrote(seq, lsn, count - known, now_us())
+
+    def _append(self, batch: pa.RecordBatch, rows: Sequence[int] | None, seq: int) -> int:
+        assert self._admission is not None
+        assert self._announcer is not None
+        count = 1 if rows is None else len(rows)
+        batch = self._checked(batch)
+        message = batch.serialize()
+        entry = Entry(self._admission.stream, message, count, rows, seq, now_us())
+        lsn = self._services.log.append(entry)
+        self._announcer.wrote(lsn, count, seq)
+        self._last_lsn = lsn + count - 1
+        self._unsynced.append((self._last_lsn, message.size))
+        self._unsynced_bytes += message.size
+        self.statistics.writes += count
+        self.statistics.rows += batch.num_rows
+        self.statistics.bytes += message.size
+        return lsn
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch as the log keeps it."""
+        admission = self._admission
+        assert admission is not None
+        size, most = batch.get_total_buffer_size(), self._services.limits.message_bytes
+        if size > most:
+            raise ConfigError(f"a message has {size:,} bytes and may have {most:,}: split it")
+        if not batch.num_rows:
+            raise ConfigError("a write has no rows: leave it out")
+        try:
+            # Lengths and offsets come from the network; what they point at must be there before it is read.
+            batch.validate(full=True)
+        except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
+            raise SchemaError(f"collection {self.collection!r}: the batch is malformed: {error}") from None
+        if admission.normalize is not None:
+            batch = admission.normalize(batch)
+        if admission.check is not None:
+            admission.check(batch)
+        return batch
+
+    def _must_wait(self) -> bool:
+        services, limits = self._services, self._services.limits
+        if self._unsynced_bytes > limits.unsynced_bytes or len(self._unsynced) > _MOST_UNSYNCED:
+            self._forget_synced()
+        return (
+            self._unsynced_bytes > limits.unsynced_bytes
+            or services.log.is_full
+            or (self._announcer is not None and self._announcer.ranges > limits.ranges)
+            or services.is_backed_up() is not None
+        )
+
+    def _wait_for_room(self) -> None:
+        """The stream is not read meanwhile, so gRPC's flow control stops the client."""
+        announcer = self._announcer
+        assert announcer is not None
+        self.throttled = self._services.is_backed_up() or "the disk is slower than the writers"
+        if announcer.ranges > self._services.limits.ranges:
+            self.throttled = "too many writes wait to be announced: read the acknowledgements"
+        self.statistics.throttled += 1
+        announcer.say({"throttled": self.throttled})
+        while self._must_wait():
+            if self._context.is_cancelled() or announcer.is_broken:
+                raise flight.FlightCancelledError("the client went away")
+            refusal = self._services.refusal()
+            if refusal is not None:
+                raise refusal
+            self._services.log.wait_for_room(_THROTTLE_POLL_SECONDS)
+            time.sleep(_THROTTLE_POLL_SECONDS / 10)
+            self._forget_synced()
+        self.throttled = None
+        announcer.say({"throttled": None})
+
+    def _forget_synced(self) -> None:
+        durable = self._services.progress.of(Tier.LOCAL_DISK, self.collection).lsn
+        while self._unsynced and self._unsynced[0][0] <= durable:
+            self._unsynced_bytes -= self._unsynced.popleft()[1]
+
+    def _finish(self) -> None:
+        """The client is done writing: it is told the rest."""
+        if self._announcer is None:
+            return
+        self._announcer.finish()
+        while not self._announcer.join(_JOIN_POLL_SECONDS):
+            if self._context.is_cancelled():
+                raise flight.FlightCancelledError("the client went away")
+            refusal = self._services.refusal()
+            if refusal is not None:
+                raise refusal
+        if self._announcer.is_broken:
+            raise flight.FlightCancelledError("the acknowledgements could not be sent")
+
+    def _settle(self) -> None:
+        """Before an error: what was accepted is acknowledged, on the disk too if that is quick."""
+        durable = self._services.progress.of(Tier.LOCAL_DISK, self.collection)
+        self._services.progress.wait_for(lambda: durable.lsn >= self._last_lsn, _SETTLE_SECONDS)
+
+    def _release(self) -> None:
+        if self._announcer is not None:
+            self._announcer.forget()
+            self._announcer.stop()
+            self._announcer.join()
+        if self._producer is not None:
+            with self._producer.lock:
+                if self._producer.holder is self:
+                    self._producer.holder = None

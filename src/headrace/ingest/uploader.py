@@ -1,0 +1,105 @@
+"""Puts sealed segments into object storage, one after the other."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from threading import Condition, Thread
+
+from headrace.errors import Terminal, Transient
+from headrace.ingest.store import SegmentStore
+from headrace.wal.segments import Segment
+
+log = logging.getLogger(__name__)
+
+_FIRST_RETRY_SECONDS = 0.1
+_LAST_RETRY_SECONDS = 5.0
+
+
+class Uploader:
+    """One thread, one put at a time: while one is under way the next segment grows, so load makes larger
+    objects, not more of them.
+
+    `on_uploaded(segment)` is called after the put has returned. An error that will not go away ends in
+    `on_fatal(error)`, and nothing more is put.
+    """
+
+    def __init__(
+        self,
+        store: SegmentStore,
+        epoch: int,
+        *,
+        on_uploaded: Callable[[Segment], None],
+        on_fatal: Callable[[Terminal], None],
+    ) -> None:
+        self._store, self._epoch = store, epoch
+        self._on_uploaded, self._on_fatal = on_uploaded, on_fatal
+        self._waiting: deque[tuple[Segment, bool]] = deque()
+        self._changed = Condition()
+        self._closing = False
+        self.failures = 0
+        self.failing: str | None = None
+        self._thread = Thread(target=self._run, name="uploader", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def add(self, segment: Segment, may_be_there: bool = False) -> None:
+        """`may_be_there`: a process before this one may have put it, so look before it is sent again."""
+        with self._changed:
+            self._waiting.append((segment, may_be_there))
+            self._changed.notify_all()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._waiting
+
+    def close(self, timeout: float) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closing)
+                if self._closing:
+                    return
+                segment, may_be_there = self._waiting[0]
+            try:
+                if not self._put(segment, may_be_there):
+                    return
+            except Terminal as error:
+                self.failing = error.message
+                self._on_fatal(error)
+                return
+            with self._changed:
+                self._waiting.popleft()
+            self._on_uploaded(segment)
+
+    def _put(self, segment: Segment, may_be_there: bool) -> bool:
+        """Until it is there; False if the uploader is closed before that."""
+        pause = _FIRST_RETRY_SECONDS
+        while True:
+            try:
+                if may_be_there and self._store.has(segment):
+                    self._store.check_owner(self._epoch)
+                else:
+                    self._store.put(segment, self._epoch)
+            except Transient as error:
+                self.failures += 1
+                if self.failing is None:
+                    log.error("%s", error.message)
+                self.failing = error.message
+                with self._changed:
+                    if self._changed.wait_for(lambda: self._closing, pause):
+                        return False
+                pause = min(pause * 2, _LAST_RETRY_SECONDS)
+            else:
+                if self.failing is not None:
+                    log.warning("store %s takes segments again", self._store.url)
+                self.failing = None
+                return True

@@ -1,0 +1,321 @@
+"""The engine when the parts that it depends on fail, hang and heal, and over restarts."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headrace.errors import (
+    ConfigError,
+    EndpointUnavailable,
+    SchemaError,
+    ServerUnavailable,
+    StorageFull,
+    WriteTimeout,
+)
+from headrace.ingest.engine import Engine
+from headrace.model.lsn import RESERVED_AT_ONCE
+from headrace.model.tiers import Tier
+from headrace.wal.writer import LogLimits
+from tests.ingest.support import (
+    FakeIceberg,
+    LocalSession,
+    Store,
+    await_true,
+    batch,
+    running_engine,
+    settings_for,
+    write_all,
+)
+from tests.wal.support import NO_SPACE, Disk
+
+MEMORY, LOCAL_DISK, OBJECT_STORAGE, COMMITTED = (tier.name for tier in Tier)
+
+
+# Never early, and healing.
+
+
+def test_no_write_is_at_object_storage_while_puts_fail(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    store = Store(tmp_path / "objects")
+    store.broken = "the store is down"
+    with running_engine(tmp_path / "data", store=store) as engine, LocalSession(engine) as session:
+        lsn = session.write(1)
+        session.await_level(lsn, LOCAL_DISK)
+        await_true(lambda: engine.upload_failures > 1)
+        assert session.lsns(OBJECT_STORAGE) == session.lsns(COMMITTED) == []
+        assert engine.watermarks()[OBJECT_STORAGE] < lsn
+        assert engine.health()["status"] == "degraded"
+        assert "the store is down" in engine.health()["problems"]
+        assert engine.lag_seconds(Tier.OBJECT_STORAGE) > 0
+        with pytest.raises(WriteTimeout, match="OBJECT_STORAGE in time: the store is down"):
+            engine.flush(Tier.OBJECT_STORAGE, 0.01)
+        store.broken = None
+        session.await_level(lsn, COMMITTED)
+        assert engine.health()["status"] == "ok"
+    assert iceberg.lsns == {"orders": [lsn]}
+
+
+def test_no_write_is_at_object_storage_while_a_put_hangs(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    store = Store(tmp_path / "objects")
+    store.hold()
+    with running_engine(tmp_path / "data", store=store) as engine, LocalSession(engine) as session:
+        lsns = [session.write(number) for number in range(5)]
+        session.await_level(lsns[-1], LOCAL_DISK)
+        assert store.holding.wait(20)
+        assert session.lsns(OBJECT_STORAGE) == []
+        store.let_go()
+        session.await_level(lsns[-1], COMMITTED)
+    assert iceberg.lsns == {"orders": lsns}
+
+
+def test_no_write_is_committed_while_commits_fail_or_hang(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    iceberg.problem = EndpointUnavailable("the catalog is down")
+    with running_engine(tmp_path) as engine, LocalSession(engine) as session:
+        lsn = session.write(1)
+        session.await_level(lsn, OBJECT_STORAGE)
+        await_true(lambda: engine.commit_failures > 1)
+        assert session.lsns(COMMITTED) == []
+        assert "the catalog is down" in engine.health()["problems"]
+        iceberg.hold()
+        iceberg.problem = None
+        assert iceberg.holding.wait(20)
+        assert session.lsns(COMMITTED) == []
+        assert engine.tier_of(lsn) == OBJECT_STORAGE
+        iceberg.let_go()
+        session.await_level(lsn, COMMITTED)
+        assert engine.tier_of(lsn) == COMMITTED
+        assert {"snapshot_id": 1001} in session.messages
+
+
+def test_a_commit_whose_answer_is_lost_is_told_of_once_it_is_known(
+    tmp_path: Path, iceberg: FakeIceberg
+) -> None:
+    iceberg.answers_lost = True
+    with running_engine(tmp_path) as engine, LocalSession(engine) as session:
+        lsn = session.write(1)
+        await_true(lambda: engine.commit_failures > 1)
+        assert session.lsns(COMMITTED) == []
+        iceberg.answers_lost = False
+        session.await_level(lsn, COMMITTED)
+    assert iceberg.lsns == {"orders": [lsn]}
+
+
+@pytest.mark.parametrize(
+    "defect", [ConfigError("not our table"), ZeroDivisionError("a defect"), OSError(5, "x")]
+)
+def test_whatever_a_commit_raises_the_next_is_tried(
+    tmp_path: Path, iceberg: FakeIceberg, defect: Exception
+) -> None:
+    iceberg.problem = defect  # type: ignore[assignment]
+    with running_engine(tmp_path) as engine:
+        [lsn] = write_all(engine, 1)
+        await_true(lambda: engine.commit_failures > 1)
+        iceberg.problem = None
+        engine.flush(Tier.COMMITTED, 20)
+    assert iceberg.lsns == {"orders": [lsn]}
+
+
+def test_a_collection_that_cannot_be_committed_does_not_hold_up_another(
+    tmp_path: Path, iceberg: FakeIceberg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even when what waits of it is more than one commit reads."""
+    monkeypatch.setattr("headrace.ingest.commit_loop._MOST_BYTES", 1)
+    iceberg.problems["bad"] = SchemaError("no such type")
+    with running_engine(tmp_path) as engine:
+        for number in range(3):
+            write_all(engine, number, collection="bad", level=Tier.OBJECT_STORAGE)
+        good = write_all(engine, 1, 2, collection="good", level=Tier.COMMITTED)
+        assert engine.health()["problems"] == ["no such type"]
+        assert engine.watermarks("good")[COMMITTED] >= good[-1]
+        assert engine.watermarks("bad")[COMMITTED] == 0
+        assert engine.watermarks()[COMMITTED] == 0
+    assert iceberg.lsns == {"good": good}
+
+
+def test_closing_does_not_wait_for_a_commit_that_hangs(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    iceberg.hold()
+    with running_engine(tmp_path) as engine:
+        write_all(engine, 1, level=Tier.OBJECT_STORAGE)
+        assert iceberg.holding.wait(20)
+        assert engine._commits._thread.is_alive()
+        engine._commits.close(timeout=0.01)
+        assert not engine._commits._thread.is_alive()
+
+
+def test_a_full_disk_refuses_writes_by_name_and_heals_by_itself(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    disk = Disk()
+    with running_engine(tmp_path, files=disk, log=LogLimits(segment_seconds=3600)) as engine:
+        [before] = write_all(engine, 1, level=Tier.LOCAL_DISK)
+        disk.write_errors += [NO_SPACE] * 1000
+        with LocalSession(engine) as session:
+            waiting = session.write(2)
+            await_true(lambda: engine.refusal() is not None)
+            assert isinstance(engine.refusal(), StorageFull)
+            assert session.lsns(LOCAL_DISK) == []
+            disk.write_errors.clear()
+            session.await_level(waiting, LOCAL_DISK)
+            await_true(lambda: engine.refusal() is None)
+            after = session.write(3)
+            engine.flush(Tier.COMMITTED, 20)
+    assert iceberg.lsns == {"orders": [before, waiting, after]}
+
+
+# Restarts.
+
+
+def test_a_restart_goes_on_where_the_last_process_ended(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    with running_engine(tmp_path) as engine, LocalSession(engine, options={"producer": "till"}) as session:
+        lsns = [session.write(number, seq=seq) for number, seq in ((1, 10), (2, 11))]
+        engine.flush(Tier.COMMITTED, 20)
+        before = engine.watermarks("orders")
+    with running_engine(tmp_path) as engine:
+        assert engine.lost() == [(3, RESERVED_AT_ONCE)]
+        engine.flush(Tier.COMMITTED, 20)
+        assert engine.watermarks("orders") == before
+        assert [engine.tier_of(lsn) for lsn in (*lsns, 3, RESERVED_AT_ONCE)] == [COMMITTED] * 2 + ["LOST"] * 2
+        assert engine.tier_of(RESERVED_AT_ONCE + 1) == engine.tier_of(0) == "UNKNOWN"
+        with LocalSession(engine, options={"producer": "till", "resume_after": 0}) as session:
+            assert session.greeting == {
+                "collection": "orders",
+                "last_seq": 11,
+                "assigned": [[10, 1, 2]],
+                "lost": [[3, RESERVED_AT_ONCE]],
+                "watermarks": before,
+            }
+            session.await_level(lsns[-1], COMMITTED)
+            assert session.lsns(MEMORY) == []
+            session.send(batch(2), seq=11).await_level(lsns[1], MEMORY)
+            new = session.write(3, seq=12)
+            assert new == RESERVED_AT_ONCE + 1
+            assert session.lsns(MEMORY) == [lsns[1], new]
+        engine.flush(Tier.COMMITTED, 20)
+    assert iceberg.lsns == {"orders": [*lsns, new]}
+
+
+def test_flushing_after_a_restart_returns_at_once(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    with running_engine(tmp_path) as engine:
+        write_all(engine, 1)
+    iceberg.problem = EndpointUnavailable("the catalog is down")
+    with running_engine(tmp_path) as engine:
+        engine.flush(Tier.LOCAL_DISK, 0)
+        assert engine.watermarks()[MEMORY] == engine.watermarks()[LOCAL_DISK] == 1
+
+
+def test_what_was_committed_before_a_crash_is_found_in_the_tables(
+    tmp_path: Path, iceberg: FakeIceberg
+) -> None:
+    iceberg.answers_lost = True
+    with running_engine(tmp_path) as engine:
+        [lsn] = write_all(engine, 1)
+        await_true(lambda: engine.commit_failures)
+    iceberg.answers_lost = False
+    jobs = len(iceberg.jobs)
+    with running_engine(tmp_path) as engine:
+        await_true(lambda: engine.tier_of(lsn) == COMMITTED)
+    assert len(iceberg.jobs) == jobs
+    assert iceberg.lsns == {"orders": [lsn]}
+
+
+def test_collections_and_their_changes_survive_a_restart_and_the_loss_of_the_disk(
+    tmp_path: Path, iceberg: FakeIceberg
+) -> None:
+    wider = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    key, schema = ("/id",), {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+
+    def check(engine: Engine) -> None:
+        assert engine.collections.names() == ["made", "orders", "typed"]
+        assert engine.collections.schema("orders") == wider
+        assert engine.collections.schema("made") == pa.schema([("x", pa.float64())])
+        assert engine.collections.get("typed").key == key
+        assert engine.collections.get("typed").json_schema == schema
+
+    url = (tmp_path / "objects").as_uri()
+    with running_engine(tmp_path / "data", store_url=url) as engine:
+        engine.collections.create("made", pa.schema([("x", pa.float64())]))
+        engine.collections.create_keyed("typed", key, schema)
+        write_all(engine, 1)
+        with LocalSession(engine) as session:
+            session.send(pa.record_batch({"id": pa.array([1]), "name": pa.array(["x"])}))
+            await_true(lambda: session.acks)
+        check(engine)
+        engine.flush(Tier.OBJECT_STORAGE, 20)
+    with running_engine(tmp_path / "data", store_url=url) as engine:
+        check(engine)
+    shutil.rmtree(tmp_path / "data")
+    with running_engine(tmp_path / "data", store_url=url) as engine:
+        check(engine)
+
+
+# Sessions come and go.
+
+
+def test_a_session_that_is_gone_leaves_nothing_behind(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    with running_engine(tmp_path) as engine:
+        for number in range(5):
+            with LocalSession(engine, options={"producer": f"p{number}"}) as session:
+                session.write(number, seq=1)
+        assert engine.sessions() == []
+        assert list(engine.progress.listeners) == []
+        assert engine.statistics().disconnects == 5
+        assert engine.statistics().writes == 5
+
+
+def test_a_client_that_is_done_is_told_everything_before_the_stream_ends(
+    tmp_path: Path, iceberg: FakeIceberg
+) -> None:
+    with running_engine(tmp_path) as engine:
+        session = LocalSession(engine)
+        lsns = [session.write(number) for number in range(3)]
+        session.done()
+        assert session.error is None
+        for tier in Tier:
+            assert session.lsns(tier.name) == lsns
+
+
+def test_closing_ends_sessions_that_wait_and_says_that_all_is_synced(
+    tmp_path: Path, iceberg: FakeIceberg
+) -> None:
+    iceberg.problem = EndpointUnavailable("so that the session waits")
+    engine = Engine(settings_for(tmp_path))
+    engine.start()
+    with LocalSession(engine) as session:
+        lsn = session.write(1)
+        session._incoming.put(None)  # done writing
+        assert engine.close()
+        assert isinstance(session.join(), ServerUnavailable)
+        assert session.lsns(LOCAL_DISK) == [lsn]
+    with LocalSession(engine) as session:
+        assert isinstance(session.join(), ServerUnavailable)
+
+
+def test_an_engine_that_was_never_started_can_be_closed(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    assert Engine(settings_for(tmp_path)).close()
+    with running_engine(tmp_path):
+        pass
+
+
+def test_a_folder_that_no_catalog_can_name_is_refused_and_not_kept(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="has \\?, # or %"):
+            Engine(settings_for(tmp_path / "100%"))
+
+
+@pytest.mark.parametrize("tier", list(Tier))
+def test_flushing_waits_for_its_level_and_for_no_more(
+    tmp_path: Path, iceberg: FakeIceberg, tier: Tier
+) -> None:
+    store = Store(tmp_path / "objects")
+    if tier <= Tier.LOCAL_DISK:
+        store.broken = "the store is down"
+    if tier <= Tier.OBJECT_STORAGE:
+        iceberg.problem = EndpointUnavailable("the catalog is down")
+    # Neither a segment nor a commit comes by itself.
+    with running_engine(
+        tmp_path / "data", store=store, log=LogLimits(segment_seconds=3600), commit_interval=3600.0
+    ) as engine:
+        [lsn] = write_all(engine, 1)
+        engine.flush(tier, 20)
+        assert Tier[engine.tier_of(lsn)] >= tier
