@@ -1,0 +1,170 @@
+"""What a server's messages change: LSNs, watermarks, and what has to be sent again."""
+
+from __future__ import annotations
+
+import logging
+from itertools import chain, islice
+
+from headrace.client.buffer import Buffer
+from headrace.client.groups import Group
+from headrace.client.ledger import Vanished
+from headrace.client.messages import Notice, Run, Session
+from headrace.errors import Fenced, ProtocolError, WriteLost
+from headrace.model.tiers import Tier
+
+log = logging.getLogger("headrace.client")
+
+
+class Acknowledgements:
+    """Arranges a buffer by what a server says. One for all of a writer's streams, one stream at a time."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
+        self._ledger = buffer.ledger
+        self._let_go_seq = 0
+        self._let_go_lsn = 0
+
+    def resume(self, session: Session) -> None:
+        """Puts everything where a server that knows this much needs it: what it lacks goes to the outbox."""
+        ledger = self._ledger
+        with ledger.lock:
+            if self._buffer.base is None:
+                self._buffer.base = session.last_seq or 0
+            last = (session.last_seq or 0) - self._buffer.base
+            if last > self._buffer.sent_through:
+                raise Fenced(
+                    "another writer uses this producer's id: the server has writes that it did not send",
+                    taken_by="another writer",
+                )
+            for first_lost, last_lost in session.lost:
+                ledger.lost.add(first_lost, last_lost)
+            ledger.last_lsn = ledger.lost.below(ledger.last_lsn)
+            for tier, lsn in session.watermarks.items():
+                ledger.watermarks[tier] = lsn
+            ledger.throttled = ledger.trouble = None
+            self._note_vanished(last)
+            self._take_back(last)
+            self._assign_known(session.assigned, last)
+            self._release()
+            ready = ledger.ready_locked(after_failure=True)
+        ledger.tell(ready)
+
+    def _note_vanished(self, last: int) -> None:
+        committed = self._ledger.watermarks[Tier.COMMITTED]
+        if self._let_go_seq > last and self._let_go_lsn > committed:
+            self._ledger.vanished.append(Vanished(last, self._let_go_seq, committed))
+            error = WriteLost(
+                f"the server lost writes up to LSN {self._let_go_lsn} that had reached "
+                f"{self._ledger.retain.name}",
+                lsn=self._let_go_lsn,
+                level=self._ledger.retain.name,
+            )
+            log.error("%s", error)
+            self._ledger.note_failure_locked(error)
+
+    def _take_back(self, last: int) -> None:
+        """Leaves in the outbox what has to be sent, and in `sent` what the server has."""
+        buffer = self._buffer
+        buffer.recall_locked()
+        # A server that has committed everything may have forgotten who wrote it.
+        while buffer.held and buffer.held[-1].last > last and not self._is_committed(buffer.held[-1]):
+            buffer.outbox.appendleft(buffer.held.pop())
+        while buffer.outbox and buffer.outbox[0].last <= last:
+            buffer.sent.append(buffer.outbox.popleft())
+        for group in buffer.outbox:
+            if not group.accepted:
+                break
+            group.unassign(max(last - group.first + 1, 0))
+
+    def _is_committed(self, group: Group) -> bool:
+        lsn = group.last_lsn
+        return lsn <= self._ledger.watermarks[Tier.COMMITTED] and lsn not in self._ledger.lost
+
+    def _assign_known(self, runs: tuple[Run, ...], last: int) -> None:
+        """Gives LSNs to all that the server has, up to sequence number `last`.
+
+        A server remembers every LSN that is not committed: what it has and does not tell of is committed.
+        """
+        buffer = self._buffer
+        assert buffer.base is not None
+        for run in sorted(runs, key=lambda run: run.seq):
+            self._note_lsn(run)
+            seq = run.seq - buffer.base
+            for group in chain(buffer.sent, islice(buffer.outbox, 1)):
+                known = min(group.count, last - group.first + 1)
+                self._forget_until(group, min(seq - group.first, known))
+                stop = min(seq + run.count - group.first, known)
+                start = group.accepted
+                if start < stop:
+                    group.assign(start, run.lsn and run.lsn + group.first + start - seq, stop - start)
+                if group.accepted < group.count:
+                    break
+            while buffer.sent and buffer.sent[0].accepted == buffer.sent[0].count:
+                buffer.held.append(buffer.sent.popleft())
+        for group in chain(buffer.sent, islice(buffer.outbox, 1)):
+            self._forget_until(group, min(group.count, last - group.first + 1))
+        buffer.held.extend(buffer.sent)
+        buffer.sent.clear()
+
+    def _forget_until(self, group: Group, index: int) -> None:
+        if group.accepted < index:
+            group.assign(group.accepted, 0, index - group.accepted)
+
+    def _assign(self, run: Run) -> None:
+        """Gives the LSNs of a run to the groups that wait for them. A group that has all moves on."""
+        buffer = self._buffer
+        assert buffer.base is not None
+        seq = run.seq - buffer.base
+        end = seq + run.count
+        while buffer.sent and seq < end:
+            group = buffer.sent[0]
+            wanted = group.first + group.accepted
+            if seq > wanted:
+                raise ProtocolError(f"the server gave an LSN to write {seq} before it gave one to {wanted}")
+            stop = min(end, group.first + group.count)
+            if wanted < stop:
+                group.assign(
+                    wanted - group.first, run.lsn and run.lsn + wanted - run.seq + buffer.base, stop - wanted
+                )
+            if group.accepted < group.count:
+                break
+            buffer.held.append(buffer.sent.popleft())
+        self._note_lsn(run)
+
+    def _note_lsn(self, run: Run) -> None:
+        if run.lsn:
+            self._ledger.last_lsn = max(self._ledger.last_lsn, run.lsn + run.count - 1)
+
+    def acknowledge(self, notice: Notice) -> None:
+        """Takes note of what a message says: an assignment first, since watermarks speak about LSNs."""
+        ledger = self._ledger
+        with ledger.lock:
+            for run in notice.assigned:
+                self._assign(run)
+            passed = [(tier, lsn) for tier, lsn in notice.watermarks if lsn > ledger.watermarks[tier]]
+            for tier, lsn in passed:
+                ledger.watermarks[tier] = lsn
+            if notice.snapshot_id is not None:
+                for tier, lsn in notice.watermarks:
+                    if tier is Tier.COMMITTED:
+                        ledger.snapshots.add(lsn, notice.snapshot_id)
+            if notice.is_throttle:
+                ledger.throttled = notice.throttled
+            self._release()
+            ready = ledger.ready_locked()
+        ledger.tell(ready, passed)
+
+    def _release(self) -> None:
+        trusted, retain = self._ledger.watermarks, self._ledger.retain
+        freed = 0
+        while self._buffer.held:
+            group = self._buffer.held[0]
+            lsn = group.last_lsn
+            if retain is not Tier.MEMORY and lsn > trusted[retain]:
+                break
+            self._buffer.held.popleft()
+            self._let_go_seq, self._let_go_lsn = group.last, lsn
+            freed += group.size
+            group.let_go()
+        if freed:
+            self._buffer.free_locked(freed)

@@ -1,0 +1,90 @@
+"""What client and server say to each other around the data, see docs/ingest-protocol.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from headrace.client.failures import decode_json
+from headrace.errors import ProtocolError
+from headrace.model.tiers import Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`count` writes with consecutive sequence numbers and LSNs."""
+
+    seq: int
+    lsn: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a server knows of a producer at the moment in which a stream opens."""
+
+    last_seq: int | None
+    assigned: tuple[Run, ...]
+    lost: tuple[tuple[int, int], ...]
+    watermarks: dict[Tier, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One message of the server's: any of its parts may be missing."""
+
+    session: Session | None = None
+    assigned: tuple[Run, ...] = ()
+    watermarks: tuple[tuple[Tier, int], ...] = ()
+    snapshot_id: int | None = None
+    throttled: str | None = None
+    is_throttle: bool = False
+    """Whether `throttled` was said at all: None is news too."""
+
+
+def decode_notice(batch: Any, metadata: bytes | None) -> Notice:
+    """A notice from the batch and the metadata of a message, each of which may be missing."""
+    try:
+        said: dict[str, Any] = decode_json(metadata, "a message's app_metadata") if metadata else {}
+        watermarks: tuple[tuple[Tier, int], ...] = ()
+        if batch is not None and batch.num_rows:
+            lsns, levels = batch.column("lsn").to_pylist(), batch.column("durability_level").to_pylist()
+            watermarks = tuple((Tier[level], lsn) for lsn, level in zip(lsns, levels, strict=True))
+        session = said.get("session")
+        return Notice(
+            session=None if session is None else _session(session),
+            assigned=_runs(said.get("assigned", ())),
+            watermarks=watermarks,
+            snapshot_id=said.get("snapshot_id"),
+            throttled=said.get("throttled"),
+            is_throttle="throttled" in said,
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"the server sent a notice that cannot be read: {error!r}") from None
+
+
+def _session(raw: dict[str, Any]) -> Session:
+    return Session(
+        last_seq=raw.get("last_seq"),
+        assigned=_runs(raw.get("assigned", ())),
+        lost=tuple((int(first), int(last)) for first, last in raw.get("lost", ())),
+        watermarks={Tier[name]: int(lsn or 0) for name, lsn in raw.get("watermarks", {}).items()},
+    )
+
+
+def _runs(raw: Any) -> tuple[Run, ...]:
+    return tuple(Run(int(seq), int(lsn), int(count)) for seq, lsn, count in raw)
+
+
+def encode_options(producer: str, resume_after: int | None) -> bytes:
+    options: dict[str, object] = {"producer": producer, "acks": "watermark"}
+    if resume_after is not None:
+        options["resume_after"] = resume_after
+    return orjson.dumps(options)
+
+
+def encode_writes(seq: int, rows: list[int]) -> bytes:
+    """What goes with a batch of coalesced writes; `rows` is left out where it is only one."""
+    return orjson.dumps({"seq": seq} if len(rows) == 1 else {"seq": seq, "rows": rows})
