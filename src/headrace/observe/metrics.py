@@ -1,0 +1,199 @@
+"""A server's metrics for Prometheus, read from it when they are asked for."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator
+from threading import Lock
+
+import pyarrow as pa
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headrace import __version__
+from headrace.ingest.access import Access
+from headrace.model.tiers import Tier
+from headrace.observe.clients import OTHERS, ClientWrites
+from headrace.observe.latency import quantiles
+from headrace.observe.source import Observed
+
+PREFIX = "headrace_"
+TIER_LABELS = {
+    Tier.MEMORY: "memory",
+    Tier.LOCAL_DISK: "disk",
+    Tier.OBJECT_STORAGE: "s3",
+    Tier.COMMITTED: "iceberg",
+}
+"""The tiers as the RFC's metrics call them; `s3` is whatever object storage there is."""
+_LATER_TIERS = (Tier.LOCAL_DISK, Tier.OBJECT_STORAGE, Tier.COMMITTED)
+_MOST_COLLECTIONS = 100
+
+# By the name of the metric: the field of `Statistics`, and what it counts.
+_COUNTERS = {
+    "rows": ("rows", "Rows of the writes that were accepted."),
+    "bytes": ("bytes", "Bytes of the writes that were accepted, as the log keeps them."),
+    "acks": ("acks", "Rows of acknowledgement that were sent."),
+    "duplicates": ("duplicates", "Writes that a producer had sent before, and that were not written again."),
+    "refused_streams": ("refused", "Streams that ended with an error of the server's."),
+    "throttles": ("throttled", "How often a stream was not read because something was full."),
+    "disconnects": ("disconnects", "Streams that ended without the client having said that it is done."),
+}
+
+
+def metrics_registry(
+    server: Observed, *, log_limit_bytes: int | None = None, access: Access | None = None
+) -> CollectorRegistry:
+    """Everything that `/metrics` shows. Made before the server takes writes."""
+    registry = CollectorRegistry()
+    registry.register(ServerCollector(server, log_limit_bytes))
+    if access is not None:
+        registry.register(AccessCollector(access))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+class ServerCollector(Collector):
+    def __init__(self, server: Observed, log_limit_bytes: int | None = None) -> None:
+        self._server, self._log_limit_bytes = server, log_limit_bytes
+        # A process gives away LSNs without gaps; those at or below this one are of the processes before it.
+        self._base = server.watermarks()[Tier.MEMORY.name] - server.statistics().writes
+        self._most_writes = dict.fromkeys(Tier, 0)
+        self._clients = ClientWrites()
+        self._lock = Lock()
+
+    def describe(self) -> Iterable[Metric]:
+        return []  # no look at the server when it is registered
+
+    def collect(self) -> Iterator[Metric]:
+        yield _build_info()
+        yield from self._tiers()
+        yield from self._sessions()
+        yield from self._counts()
+        yield from self._latencies()
+        yield from self._state()
+
+    def _tiers(self) -> Iterator[Metric]:
+        watermarks = self._server.watermarks()
+        writes = _counter("flight_writes", "Writes of this process that are at the tier.", ["tier"])
+        lsns = _gauge("watermark_lsn", "Everything at or below this LSN is at the tier, or lost.", ["tier"])
+        lag = _gauge(
+            "durability_lag_seconds",
+            "How long the oldest write that is not at the tier has waited.",
+            ["tier"],
+        )
+        with self._lock:
+            for tier, label in TIER_LABELS.items():
+                lsn = watermarks[tier.name]
+                # That of all tables falls back when a new one begins; a counter that did would be a restart.
+                self._most_writes[tier] = max(self._most_writes[tier], lsn - self._base)
+                writes.add_metric([label], self._most_writes[tier])
+                lsns.add_metric([label], lsn)
+        for tier in _LATER_TIERS:
+            lag.add_metric([TIER_LABELS[tier]], self._server.lag_seconds(tier))
+        yield from (writes, lsns, lag)
+        committed = _gauge(
+            "committed_lsn", "The last LSN that a commit to the collection's table included.", ["collection"]
+        )
+        names = self._server.collections.names()
+        for name in names[:_MOST_COLLECTIONS]:
+            committed.add_metric([name], self._server.progress.of(Tier.COMMITTED, name).lsn)
+        rest = [self._server.progress.of(Tier.COMMITTED, name).lsn for name in names[_MOST_COLLECTIONS:]]
+        if rest:
+            committed.add_metric([OTHERS], min(rest))
+        yield committed
+        yield _gauge("collections", "Collections that there are.", value=len(names))
+
+    def _sessions(self) -> Iterator[Metric]:
+        sessions = self._server.sessions()
+        yield _gauge("active_flight_clients", "Streams of writes that are open.", value=len(sessions))
+        pending = _gauge("pending_subscriptions", "Writes whose tier some client waits to hear of.", ["tier"])
+        for tier in _LATER_TIERS:
+            pending.add_metric([TIER_LABELS[tier]], sum(session.pending(tier) for session in sessions))
+        yield pending
+        throttled = sum(session.throttled is not None for session in sessions)
+        yield _gauge(
+            "throttled_clients", "Streams that are not read now because something is full.", value=throttled
+        )
+        clients = _counter(
+            "client_writes", "Writes by producer, or by the host of a client that is none.", ["client"]
+        )
+        for name, writes in self._clients.look(sessions).items():
+            clients.add_metric([name], writes)
+        yield clients
+
+    def _counts(self) -> Iterator[Metric]:
+        statistics = self._server.statistics()
+        for name, (of, described) in _COUNTERS.items():
+            yield _counter(name, described, value=getattr(statistics, of))
+        server = self._server
+        yield _counter("commits", "Commits to Iceberg tables.", value=server.commits)
+        failed = "Commits that failed; they are tried again."
+        yield _counter("commit_failures", failed, value=server.commit_failures)
+        failed = "Uploads to object storage that failed; they are tried again."
+        yield _counter("upload_failures", failed, value=server.upload_failures)
+
+    def _latencies(self) -> Iterator[Metric]:
+        # Of the streams that are open; when there is none, of those that ended last.
+        shown = [session.statistics for session in self._server.sessions()] or [self._server.statistics()]
+        yield _summary(
+            "write_latency_seconds",
+            "From a message's arrival to its LSN, of the latest messages.",
+            quantiles([statistics.write_seconds for statistics in shown]),
+        )
+        yield _summary(
+            "ack_latency_seconds",
+            "From a message's LSN to its first acknowledgement, of the latest messages.",
+            quantiles([statistics.ack_seconds for statistics in shown]),
+        )
+
+    def _state(self) -> Iterator[Metric]:
+        health = self._server.health()
+        for name, described, value in (
+            ("accepts_writes", "1 while writes are accepted, 0 while refused.", health["accepts_writes"]),
+            ("problems", "How many things do not work; /readyz names them.", len(health["problems"])),
+            ("epoch", "Rises when a server begins with an empty disk.", health["epoch"]),
+            ("log_bytes", "Segments that wait for object storage or Iceberg.", health["log_bytes"]),
+            ("log_limit_bytes", "No stream is read while log_bytes is above this.", self._log_limit_bytes),
+            ("waiting_bytes", "Accepted and not yet written to the disk.", health["waiting_bytes"]),
+        ):
+            if value is not None:
+                yield _gauge(name, described, value=int(value))
+
+
+class AccessCollector(Collector):
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        yield _counter(
+            "unauthenticated_calls", "Calls without a token that is known.", value=self._access.refused
+        )
+
+
+def _build_info() -> Metric:
+    versions = {"version": __version__, "python": platform.python_version(), "pyarrow": pa.__version__}
+    return InfoMetricFamily(f"{PREFIX}build", "What is running.", versions)
+
+
+def _counter(
+    name: str, described: str, labels: list[str] | None = None, value: float | None = None
+) -> CounterMetricFamily:
+    return CounterMetricFamily(PREFIX + name, described, value, labels)
+
+
+def _gauge(
+    name: str, described: str, labels: list[str] | None = None, value: float | None = None
+) -> GaugeMetricFamily:
+    return GaugeMetricFamily(PREFIX + name, described, value, labels)
+
+
+def _summary(name: str, described: str, of: dict[float, float]) -> Metric:
+    """Without a sum and a count: the samples are the latest ones, not all."""
+    metric = Metric(PREFIX + name, described, "summary")
+    for quantile, seconds in of.items():
+        metric.add_sample(PREFIX + name, {"quantile": str(quantile)}, seconds)
+    return metric
