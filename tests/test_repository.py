@@ -18,9 +18,15 @@ LOCK = ROOT / "requirements.lock"
 # A package imports from itself and from those before it. docs/architecture.md says what each is for.
 LAYERS = [
     "model",
+    "wal",
+    "ingest",
+    "client",
     "protocol",
     "connectors",
+    "observe",
     "testing",
+    "config",
+    "bench",
     "cli",
     "__main__",
 ]

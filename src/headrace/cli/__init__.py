@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import logging
 import sys
+from importlib import import_module
 
 import click
 
 from headrace import __version__
-from headrace.cli.connector import connector
-from headrace.cli.demo import demo
 from headrace.errors import HeadraceError
 
+# Each is a module of this package with a command of the same name.
+COMMANDS = ("bench", "connector", "demo", "schema", "serve", "token")
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class Commands(click.Group):
+    """Loads only the command that is called: together they import for seconds."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"headrace.cli.{name}"), name)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="headrace")
 @click.option("-v", "--verbose", is_flag=True, help="Log what happens, to standard error.")
 def cli(verbose: bool) -> None:
@@ -22,10 +37,6 @@ def cli(verbose: bool) -> None:
         level=logging.INFO if verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-
-
-cli.add_command(connector)
-cli.add_command(demo)
 
 
 def main() -> None:
