@@ -1,0 +1,145 @@
+"""An ingest server in a process of its own, to be killed, frozen and started again."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from headrace.errors import UnexpectedFailure
+
+_LISTENS = "listens on "
+_START_SECONDS = 120.0
+_STOP_SECONDS = 60.0
+_POLL_SECONDS = 0.01
+# Below Linux's range for outgoing connections: while the server is down none of those may get its port.
+_PORTS = range(20_000, 32_768)
+
+
+class IngestProcess:
+    """`headrace serve` on a free port of this machine, which it keeps when it is started again.
+
+    A context manager; started by it. `options` are more of the command line's, `environment` is added to
+    this process's own.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        *options: str,
+        command: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.data = data
+        self.port = _free_port()
+        self.url = f"grpc://127.0.0.1:{self.port}"
+        serve = command or (sys.executable, "-m", "headrace", "serve")
+        self._command = [
+            *serve,
+            "--data",
+            str(data),
+            "--port",
+            str(self.port),
+            "--metrics-port",
+            "0",
+            *options,
+        ]
+        self._environment = {**os.environ, **(environment or {})}
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed at the end of the block
+        self._process: subprocess.Popen[bytes] | None = None
+        self._began = 0
+
+    def start(self) -> None:
+        """Returns when it listens."""
+        self.begin()
+        self.wait_until_ready()
+
+    def begin(self) -> None:
+        """Starts it, and returns at once."""
+        self._began = os.fstat(self._log.fileno()).st_size
+        self._process = subprocess.Popen(
+            self._command, stdout=self._log, stderr=self._log, env=self._environment
+        )
+
+    def wait_until_ready(self, timeout: float = _START_SECONDS) -> None:
+        deadline = time.monotonic() + timeout
+        while _LISTENS not in self.output():
+            if self.process.poll() is not None:
+                raise UnexpectedFailure(f"the server ended with {self.process.poll()}:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                raise UnexpectedFailure(f"the server was not ready in {timeout:.0f} s:\n{self.log_tail()}")
+            time.sleep(_POLL_SECONDS)
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "not started"
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """What kill -9 does: no handler runs, nothing is flushed."""
+        self._end(signal.SIGKILL)
+
+    def terminate(self) -> int:
+        """Asks it to stop, as a supervisor does, and returns its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def freeze(self) -> None:
+        """Stops it in the middle of whatever it does."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets a frozen process go on."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def output(self) -> str:
+        """All that it said since it was last started."""
+        return self._read(self._began)
+
+    def log_tail(self, lines: int = 30) -> str:
+        return "\n".join(self._read(0).splitlines()[-lines:])
+
+    def __enter__(self) -> IngestProcess:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if self.is_running:
+            self.kill()
+        if error is not None:
+            error.add_note(f"The server on {self.data} said at last:\n{self.log_tail()}")
+        self._log.close()
+
+    def _end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(_STOP_SECONDS)
+
+    def _read(self, begin: int) -> str:
+        # Its own position: the server's is the same file's.
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), size - begin, begin).decode(errors="replace")
+
+
+def _free_port() -> int:
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise UnexpectedFailure(f"all ports from {_PORTS.start} to {_PORTS.stop - 1} are taken")

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from devtools.iceberg_rest import IcebergRestCatalog
+from devtools.s3_server import S3Server
+from tests.crash.ingest.journal import Journal
+from tests.crash.ingest.surroundings import Surroundings
+
+
+@pytest.fixture
+def journal() -> Journal:
+    return Journal()
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Surroundings:
+    """Folders and an SQLite catalog, as a server has by default, but outside of its data folder."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    catalog = {"type": "sql", "uri": f"sqlite:///{lake}/catalog.db", "warehouse": f"file://{lake}/warehouse"}
+    return Surroundings(tmp_path, {"url": (lake / "objects").as_uri()}, catalog)
+
+
+@pytest.fixture
+def s3_and_rest(
+    tmp_path: Path, s3_server: S3Server, s3_bucket: str, rest_catalog: IcebergRestCatalog
+) -> Surroundings:
+    """A real S3 server, for the log and the tables, and a real REST catalog."""
+    store = {"url": f"s3://{s3_bucket}/log", "options": s3_server.obstore_options()}
+    return Surroundings(tmp_path, store, rest_catalog.iceberg_properties(), f"crash_{uuid4().hex}")
+
+
+@pytest.fixture(params=["folders", "s3_and_rest"])
+def surroundings(request: pytest.FixtureRequest) -> Surroundings:
+    found: Surroundings = request.getfixturevalue(request.param)
+    return found

@@ -1,0 +1,78 @@
+"""What was written, and everything that a server ever said about it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from headrace.errors import HeadraceError
+from headrace.model.tiers import Tier
+
+WAIT_SECONDS = 120.0
+
+
+@dataclass
+class Write:
+    """A write of our own, known by its id, which is in each of its rows."""
+
+    name: str
+    collection: str
+    rows: int
+    is_once: bool
+    """Whether it has to be in the table: it has a producer, or it is up to what was told of it."""
+    told: dict[Tier, int] = field(default_factory=dict)
+    """The LSN under which it was last said to have reached a tier."""
+    snapshot_id: int | None = None
+    error: HeadraceError | None = None
+
+
+class Journal:
+    """Thread-safe."""
+
+    def __init__(self) -> None:
+        self.writes: dict[str, Write] = {}
+        self.given: dict[int, set[str]] = {}
+        """Which writes were ever told that this is their LSN: one, or something is wrong."""
+        self._notices = dict.fromkeys(Tier, 0)
+        self._changed = threading.Condition()
+
+    def wrote(self, name: str, collection: str, rows: int, *, is_once: bool) -> Write:
+        """Before it is sent."""
+        with self._changed:
+            assert name not in self.writes
+            write = self.writes[name] = Write(name, collection, rows, is_once)
+            return write
+
+    def told(self, write: Write, lsn: int, tier: Tier, snapshot_id: int | None = None) -> None:
+        with self._changed:
+            if lsn:
+                self.given.setdefault(lsn, set()).add(write.name)
+            write.told[tier] = lsn
+            write.snapshot_id = snapshot_id or write.snapshot_id
+            self._notices[tier] += 1
+            self._changed.notify_all()
+
+    def failed(self, write: Write, error: HeadraceError) -> None:
+        with self._changed:
+            write.error = error
+
+    def notices(self, tier: Tier) -> int:
+        """How many there were so far."""
+        return self._notices[tier]
+
+    def hears(self, tier: Tier, count: int, seconds: float) -> bool:
+        """Whether so many notices more of a tier come in time."""
+        wanted = self._notices[tier] + count
+        with self._changed:
+            return self._changed.wait_for(lambda: self._notices[tier] >= wanted, seconds)
+
+    def await_news(self, tier: Tier, count: int = 1, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Returns after so many notices more of a tier, and fails if something else is over before."""
+        wanted = self._notices[tier] + count
+        with self._changed:
+            for _ in range(int(WAIT_SECONDS)):
+                if self._changed.wait_for(lambda: self._notices[tier] >= wanted, 1.0):
+                    return
+                assert not is_over(), f"over before any write reached {tier.name}"
+        raise AssertionError(f"no write reached {tier.name} in {WAIT_SECONDS:.0f} s")

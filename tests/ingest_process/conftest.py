@@ -1,0 +1,59 @@
+"""A server for the tests of one module, and the proof that a test did it no harm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from tests.ingest_process.serving import Serving, eventually, read_back, rows, write_all
+
+# gRPC and Arrow keep a few threads for later.
+SPARE_THREADS = 24
+MOST_GROWTH = 300 << 20
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """Commits only when it is told to, so that a test knows what a commit has in it."""
+    settings = {"ingest": {"commit_interval": "1h"}}
+    with Serving(tmp_path_factory.mktemp("server") / "data", config=settings) as serving:
+        yield serving
+
+
+@pytest.fixture(scope="module")
+def baseline(server: Serving) -> tuple[int, int]:
+    """Memory and threads after a first write, read and commit."""
+    with server.client() as client:
+        write_all(client, "warm_up", [rows(1)])
+        server.action("flush", timeout=100)
+        read_back(client, "warm_up")
+    return server.rss, server.seen.num_threads()
+
+
+@pytest.fixture
+def unharmed(server: Serving, baseline: tuple[int, int]) -> Iterator[Serving]:
+    """The server; after the test it has to be the same process, serving others exactly, with nothing left."""
+    rss, threads = baseline
+    before = server.action("watermarks")["watermarks"]["MEMORY"]
+    yield server
+    assert server.is_running, server.output()[-3000:]
+    with server.client() as client:
+        collection = f"after_{before}"
+        lsns = write_all(client, collection, [rows(7), rows(8, 2, "ü")])
+        expected = pa.table(
+            {
+                "id": [7, 8, 9],
+                "text": ["", "ü", "ü"],
+                "_lsn": [lsns[0], lsns[1], lsns[1]],
+                "_row": pa.array([0, 0, 1], pa.int32()),
+            }
+        )
+        assert read_back(client, collection).to_pydict() == expected.to_pydict()
+    eventually(lambda: not server.sessions(), "the end of all sessions")
+    eventually(lambda: server.seen.num_threads() <= threads + SPARE_THREADS, "the end of all threads")
+    eventually(lambda: server.rss - rss < MOST_GROWTH, "the return of memory")
+    # Whatever got in can be committed, and no other collection is held up.
+    server.action("flush", timeout=100)
+    assert server.action("health")["problems"] == []

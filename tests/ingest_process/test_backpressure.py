@@ -1,0 +1,151 @@
+"""Clients that do not read, or die: they hold up nobody but themselves, and give everything back."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.ingest_process.serving import (
+    SCHEMA,
+    Serving,
+    eventually,
+    exchange,
+    hang_up,
+    read_back,
+    rows,
+    write_all,
+)
+
+# What a stream may leave behind in the server's memory, whatever it sent.
+MOST_GROWTH = 150 << 20
+COALESCED = 1_000
+
+# Writes for ever, and never reads.
+DEAD_CLIENT = """
+import sys
+from tests.ingest_process.serving import exchange, rows, flight
+with flight.FlightClient(sys.argv[1]) as client:
+    writer, reader = exchange(client, "dead")
+    writer.begin(rows(1).schema)
+    print("begun", flush=True)
+    while True:
+        writer.write_batch(rows(1, 100, "x" * 100))
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Serving]:
+    """A server that takes no more than 200 kB of log before a commit, which has to be asked for."""
+    config = {"ingest": {"commit_interval": "1h", "log_bytes": 200_000, "segment_bytes": "64KiB"}}
+    with Serving(tmp_path / "data", config=config) as serving:
+        yield serving
+
+
+def many(first: int) -> pa.RecordBatch:
+    return rows(first, COALESCED, "x" * 20)
+
+
+def in_rows() -> list[int]:
+    return [1] * COALESCED
+
+
+@pytest.mark.parametrize("is_producer", [False, True], ids=["stock", "producer"])
+def test_a_client_that_never_reads(is_producer: bool, unharmed: Serving) -> None:
+    """Its acknowledgements would be far more than gRPC holds for it."""
+    with unharmed.client() as client:
+        writer, reader = exchange(client, "deaf")
+        writer.begin(SCHEMA)
+        if is_producer:
+            writer.write_metadata(b'{"producer": "deaf"}')
+        write_all(client, "warm", [many(0)])
+        before = unharmed.rss
+        for number in range(400):
+            first = 1 + number * COALESCED
+            said: dict[str, Any] = {"rows": in_rows(), **({"seq": first} if is_producer else {})}
+            writer.write_with_metadata(many(first), json.dumps(said).encode())
+            if number % 100 == 0:  # somebody else is served all the while
+                assert len(write_all(client, "beside", [rows(number)])) == 1
+        eventually(lambda: _writes(unharmed, "deaf") == 400 * COALESCED, "all writes")
+        unharmed.action("flush", level="OBJECT_STORAGE", timeout=100)
+        assert unharmed.rss - before < MOST_GROWTH
+        # What it did not read is still there for it.
+        assert _read_until(reader, "OBJECT_STORAGE", 400 * COALESCED) == 400 * COALESCED
+        hang_up(writer, reader)
+
+
+def _writes(server: Serving, collection: str) -> int:
+    return sum(session["writes"] for session in server.sessions() if session["collection"] == collection)
+
+
+def _read_until(reader: Any, level: str, count: int) -> int:
+    found = 0
+    while found < count:
+        batch = reader.read_chunk().data
+        if batch is not None:
+            found += batch.column("durability_level").to_pylist().count(level)
+    return found
+
+
+def test_a_throttled_client_is_told_and_others_too(small: Serving) -> None:
+    with small.client() as client:
+        writer, reader = exchange(client, "eager")
+        writer.begin(SCHEMA)
+        writer.write_metadata(b'{"levels": ["MEMORY"]}')
+        sent = 0
+        while not any(session["throttled"] for session in small.sessions()):
+            writer.write_batch(rows(sent, 1, "x" * 50_000))
+            sent += 1
+        for _ in range(10):
+            writer.write_batch(rows(sent, 1, "x" * 50_000))
+            sent += 1
+        throttled = _statuses(reader, "throttled")
+        reason = next(throttled)
+        assert re.fullmatch(r"[\d,]+ bytes of log wait for (Iceberg|object storage)", reason)
+        (session,) = small.sessions()
+        assert session["throttled"] == reason
+        assert session["writes"] <= sent - 10
+        status, page = small.page("/readyz")
+        assert (status, json.loads(page)["status"]) == (200, "degraded")
+        eventually(lambda: small.metric("headrace_throttled_clients") == 1)
+
+        while small.sessions()[0]["writes"] < sent:  # a commit makes room for as much again
+            small.action("flush", timeout=100)
+        assert next(throttled) is None
+        hang_up(writer, reader)
+        eventually(lambda: not small.sessions())
+        small.action("flush", timeout=100)
+        assert read_back(client, "eager")["id"].to_pylist() == list(range(sent))
+
+
+def _statuses(reader: Any, name: str) -> Iterator[Any]:
+    while True:
+        metadata = reader.read_chunk().app_metadata
+        said = json.loads(metadata.to_pybytes()) if metadata is not None else {}
+        if name in said:
+            yield said[name]
+
+
+def test_a_killed_client_is_forgotten(unharmed: Serving) -> None:
+    before = unharmed.metric("headrace_disconnects_total")
+    clients = [
+        subprocess.Popen([sys.executable, "-c", DEAD_CLIENT, unharmed.url], stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    try:
+        eventually(lambda: _writes(unharmed, "dead") > 2_000, "writes of both clients")
+        assert len(unharmed.sessions()) == 2
+    finally:
+        for client in clients:
+            client.kill()
+            client.communicate()
+    eventually(lambda: not unharmed.sessions(), "the end of their sessions")
+    assert unharmed.metric("headrace_disconnects_total") == before + 2
+    assert unharmed.metric("headrace_active_flight_clients") == 0

@@ -1,0 +1,145 @@
+"""A full disk: nothing is accepted that cannot be kept, nothing is lost, and it heals without a restart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import flight
+
+import headrace
+from headrace.client import Reconnect, Tier
+from tests.ingest_process.disks import FOR_THE_LOG, FOR_THE_STORE, Disk
+from tests.ingest_process.serving import (
+    Serving,
+    error_of,
+    eventually,
+    exchange,
+    hang_up,
+    read_back,
+    rows,
+    write_all,
+)
+
+# So large that it does not fit into what is left of a page.
+TEXT = "x" * 200_000
+PATIENT = Reconnect(first_pause=0.01, longest_pause=0.1, give_up_after=200, open_timeout=100, ack_timeout=100)
+
+
+def elsewhere(folder: Path) -> dict[str, Any]:
+    """A store and a catalog that are not in the data folder."""
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{folder}/catalog.db",
+        "warehouse": f"file://{folder}/warehouse",
+    }
+    return {"store": {"url": f"file://{folder}/objects"}, "catalog": {"properties": properties}}
+
+
+@pytest.fixture(params=FOR_THE_LOG, ids=lambda kind: kind.__name__)
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
+    made: Disk = request.param(tmp_path / "disk")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def store_disk(tmp_path: Path) -> Iterator[Disk]:
+    made: Disk = FOR_THE_STORE(tmp_path / "disk")
+    yield made
+    made.close()
+
+
+def readiness(server: Serving) -> tuple[int, dict[str, Any]]:
+    status, text = server.page("/readyz")
+    return status, json.loads(text)
+
+
+def refused_write(client: flight.FlightClient) -> dict[str, Any]:
+    """Writes until that is refused, and tells what the server said."""
+    writer, reader = exchange(client, "stock")
+    try:
+        writer.begin(rows(0).schema)
+        while True:
+            writer.write_batch(rows(-1, 1, TEXT))
+            reader.read_chunk()
+    except flight.FlightUnavailableError as error:
+        return error_of(error)
+    finally:
+        hang_up(writer, reader)
+
+
+def test_the_disk_of_the_log_is_full_for_a_while(disk: Disk, tmp_path: Path) -> None:
+    away = tmp_path / "elsewhere"
+    away.mkdir()
+    config = {**elsewhere(away), "ingest": {"commit_interval": "200ms"}}
+    with (
+        Serving(disk.folder / "data", config={**config}) as server,
+        server.client() as stock,
+        headrace.connect(server.url) as client,
+        client.writer("own", reconnect=PATIENT) as writer,
+    ):
+        before = write_all(stock, "stock", [rows(number) for number in range(5)])
+        for number in range(5):
+            writer.write_durable(rows(number), Tier.LOCAL_DISK, timeout=100)
+
+        disk.fill(server)
+        told = refused_write(stock)
+        assert (told["error"], told["transient"]) == ("StorageFull", True)
+        assert "refuses writes" in told["message"]
+        assert "free space or mend it" in told["message"]
+        receipts = [writer.write(rows(number, 1, TEXT)) for number in range(5, 10)]
+        writer.send_now()
+        status, page = readiness(server)
+        assert (status, page["status"], page["accepts_writes"]) == (503, "refusing", False)
+        assert page["problems"] == [told["message"]]
+        assert server.page("/healthz")[0] == 200
+        eventually(lambda: writer.trouble is not None, "the writer's trouble")
+        again = refused_write(stock)
+        assert again == told
+
+        disk.free(server)
+        for receipt in receipts:
+            receipt.wait(Tier.LOCAL_DISK, timeout=100)
+        eventually(lambda: readiness(server)[0] == 200, "readiness")
+        after = write_all(stock, "stock", [rows(number) for number in range(5, 10)])
+        writer.flush(Tier.COMMITTED, timeout=100)
+
+        assert server.is_running
+        own = client.read("own").read_all()
+        assert sorted(own["id"].to_pylist()) == list(range(10))
+        found = read_back(stock, "stock")
+        kept = [
+            lsn
+            for lsn, number in zip(found["_lsn"].to_pylist(), found["id"].to_pylist(), strict=True)
+            if number >= 0
+        ]
+        assert kept == before + after
+        assert server.action("health")["problems"] == []
+        writer.close(timeout=100)
+        assert server.stop() == 0
+
+
+def test_the_disk_of_the_store_is_full_for_a_while(store_disk: Disk, tmp_path: Path) -> None:
+    config = {"store": {"url": f"file://{store_disk.folder}/objects"}, "ingest": {"commit_interval": "200ms"}}
+    with Serving(tmp_path / "data", config=config) as server, server.client() as client:
+        first = write_all(client, "stock", [rows(1)], until="COMMITTED")
+
+        store_disk.fill(server)
+        second = write_all(client, "stock", [rows(2, 1, TEXT)], until="LOCAL_DISK")
+        eventually(lambda: server.action("health")["status"] == "degraded", "the complaint")
+        health = server.action("health")
+        assert health["accepts_writes"]
+        assert any(f"store file://{store_disk.folder}/objects" in problem for problem in health["problems"])
+        assert readiness(server)[0] == 200
+        assert health["watermarks"]["OBJECT_STORAGE"] < second[0]
+        with pytest.raises(flight.FlightUnavailableError, match="not everything reached OBJECT_STORAGE"):
+            server.action("flush", level="OBJECT_STORAGE", timeout=0.5)
+
+        store_disk.free(server)
+        server.action("flush", timeout=100)
+        assert server.action("health")["status"] == "ok"
+        assert read_back(client, "stock")["_lsn"].to_pylist() == first + second
