@@ -1,0 +1,36 @@
+"""A server for the bench to write to, as `headrace serve` starts it with its defaults.
+
+Run as a child of the bench: `python -m headrace.bench.own_server`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+from threading import Event
+
+from headrace.bench.tether import Tether
+from headrace.ingest.access import Access
+from headrace.ingest.engine import EngineSettings
+from headrace.ingest.server import IngestServer, Listen
+
+
+def main() -> None:
+    ended = Event()
+    tether = Tether(on_end=ended.set)
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    data = Path(tether.receive()["data"])
+    try:
+        server = IngestServer(EngineSettings(data), Listen(port=0), Access())
+        server.start()
+        tether.send(url=server.url)
+        ended.wait()
+        server.stop()
+    finally:
+        # Here too: a bench that was killed with kill -9 cannot do it.
+        shutil.rmtree(data, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""`headrace bench ingest`, with few writes against real servers. Nothing here depends on how fast it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.kafka_broker import KafkaBroker
+from headrace.bench.children import own_server
+
+COMMAND = [sys.executable, "-m", "headrace", "bench", "ingest"]
+TIERS = ["MEMORY", "LOCAL_DISK", "OBJECT_STORAGE", "COMMITTED"]
+
+
+def run_bench(*arguments: str, folder: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    answer = subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TMPDIR": str(folder), "COLUMNS": "120"},
+    )
+    assert answer.returncode == code, answer.stdout + answer.stderr
+    assert list(folder.iterdir()) == [], "something was left behind"
+    return answer
+
+
+def measured(*arguments: str, folder: Path) -> dict[str, Any]:
+    answer = run_bench(*arguments, "--json", folder=folder)
+    assert answer.stderr == ""
+    results: dict[str, Any] = json.loads(answer.stdout)
+    return results
+
+
+def counts(run: dict[str, Any]) -> dict[str, int]:
+    return {tier: at["count"] for tier, at in run["tiers"].items()}
+
+
+def test_one_client_next_to_the_ceiling(tmp_path: Path) -> None:
+    results = measured("--scenario", "1", "--writes", "300", "--rate", "1000", folder=tmp_path)
+    single = results["single"]
+    assert set(single) == {"headrace", "raw Flight ceiling", "headrace, coalescing client"}
+    for run in single["headrace"].values():
+        assert counts(run) == dict.fromkeys(TIERS, 300)
+    for run in single["raw Flight ceiling"].values():
+        assert counts(run) == {"MEMORY": 300}
+    assert counts(single["headrace, coalescing client"]["top"]) == {"MEMORY": 300, "LOCAL_DISK": 300}
+    offered = single["headrace"]["offered"]
+    assert offered["rate"] == 1000
+    assert offered["late"]["count"] == 300
+    latencies = [offered["tiers"][tier]["latency"] for tier in TIERS]
+    assert all(0 < latency["p50"] <= latency["p99"] <= latency["max"] for latency in latencies)
+    assert [latency["p50"] for latency in latencies] == sorted(latency["p50"] for latency in latencies)
+    assert offered["tiers"]["LOCAL_DISK"]["notice"]["count"] == 300
+    assert "latency" not in single["headrace"]["top"]["tiers"]["MEMORY"]
+    assert {verdict["what"] for verdict in results["verdicts"]} >= {"p99 of MEMORY", "top rate"}
+    assert {ratio["peer"] for ratio in results["ratios"]} == {"raw Flight ceiling"}
+    assert any("--kafka" in left_out for left_out in results["left_out"])
+
+
+def test_kafka_as_a_peer(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
+    arguments = ("--scenario", "1", "--writes", "200", "--rate", "500", "--kafka", kafka_broker.bootstrap)
+    results = measured(*arguments, folder=tmp_path)
+    for name in ("Kafka, linger 0", "Kafka, linger 5 ms"):
+        assert counts(results["single"][name]["offered"]) == {"DELIVERED": 200}
+        assert counts(results["single"][name]["top"]) == {"DELIVERED": 200}
+    assert {ratio["peer"] for ratio in results["ratios"]} >= {"Kafka, linger 0", "Kafka, linger 5 ms"}
+    assert results["left_out"] == []
+
+
+def test_many_clients_in_two_processes(tmp_path: Path) -> None:
+    arguments = ("--scenario", "2", "--clients", "5", "--writes", "600", "--processes", "2")
+    crowd = measured(*arguments, folder=tmp_path)["crowd"]
+    assert (crowd["clients"], crowd["processes"], crowd["writes"]) == (5, 2, 3000)
+    assert counts(crowd) == {"MEMORY": 3000, "LOCAL_DISK": 3000}
+    assert len(crowd["rates"]) == 5
+    assert 0 < crowd["fairness"]["slowest"] <= crowd["fairness"]["fastest"]
+    assert 0.2 <= crowd["fairness"]["jain"] <= 1.0
+
+
+def test_a_server_of_somebodys(tmp_path: Path) -> None:
+    with own_server() as server:
+        results = measured("--scenario", "3", "--writes", "400", "--url", server.url, folder=tmp_path)
+    assert set(results["lag"]) == {"stock client", "coalescing client"}
+    for run in results["lag"].values():
+        assert counts(run) == dict.fromkeys(TIERS, 400)
+        seconds = [run["tiers"][tier]["seconds"] for tier in TIERS]
+        assert seconds == sorted(seconds)
+
+
+def test_tables_and_a_plot(tmp_path: Path) -> None:
+    drawing, folder = tmp_path / "latency.svg", tmp_path / "temporary"
+    folder.mkdir()
+    arguments = ("--scenario", "1", "--writes", "200", "--rate", "1000", "--no-peers", "--plot", str(drawing))
+    said = run_bench(*arguments, folder=folder).stdout
+    assert "p99 of MEMORY" in said
+    assert "by a fixed schedule" in said
+    assert "█" in said
+    assert "Left out: the peers: --no-peers" in said
+    assert "raw Flight ceiling" not in said
+    assert "<polyline" in drawing.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--kafka", "nowhere"), "expected HOST:PORT"),
+        (("--kafka", "127.0.0.1:1", "--no-peers"), "give one of them"),
+        (("--plot", "latency.png"), "only SVG is drawn"),
+        (("--plot", "no/such/folder.svg"), "there is no folder"),
+        (("--plot", "x.svg", "--scenario", "2"), "not asked for"),
+        (("--url", "http://127.0.0.1"), "is not a server's address"),
+        (("--url", "grpc://127.0.0.1:1", "--scenario", "1", "--writes", "5"), "127.0.0.1:1"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    answer = run_bench(*arguments, "--json", folder=tmp_path, code=1)
+    assert answer.stdout == ""
+    assert answer.stderr.startswith("headrace: ")
+    assert sentence in answer.stderr
+    assert answer.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [("--writes", "0"), ("--scenario", "4"), ("--rate", "fast")])
+def test_options_that_cannot_be(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    assert "Invalid value" in run_bench(*arguments, folder=tmp_path, code=2).stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, number: signal.Signals) -> None:
+    bench = subprocess.Popen(
+        [*COMMAND, "--scenario", "1", "--rate", "100", "--json"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 120
+    while "headrace.bench.stock_client" not in (started := descendants(bench.pid)).values():
+        assert time.monotonic() < deadline
+        assert bench.poll() is None
+        time.sleep(0.05)
+    bench.send_signal(number)
+    assert bench.wait(60) != 0
+    assert list(tmp_path.iterdir()) == []
+    while any(Path(f"/proc/{pid}").exists() for pid in started):
+        assert time.monotonic() < deadline, "a process was left behind"
+        time.sleep(0.05)
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """The processes below one, each with its last argument."""
+    parents = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
+    found: dict[int, str] = {}
+    waiting = [pid]
+    while waiting:
+        parent = waiting.pop()
+        for child in [child for child, its in parents.items() if its == parent]:
+            with suppress(OSError):
+                command = Path(f"/proc/{child}/cmdline").read_bytes()
+                found[child] = command.rstrip(b"\0").rpartition(b"\0")[2].decode()
+            waiting.append(child)
+    return found
