@@ -13,15 +13,19 @@ from typing import Any
 import pytest
 
 from headrace.testing.conformance import ConnectorConformance, EndpointUnderTest
+from headrace.testing.ingest_process import IngestProcess
 
 ROOT = Path(__file__).parents[2]
 
 
-def run_examples(document: str) -> types.ModuleType:
-    """Runs the Python of a page, top to bottom, as one module; a block that starts indented goes on."""
+def run_examples(document: str, server: str = "") -> types.ModuleType:
+    """Runs the Python of a page, top to bottom, as one module; a block that starts indented goes on.
+
+    `server` takes the place of the default address of `headrace serve`.
+    """
     blocks: Sequence[str] = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
     assert blocks
-    source = "\n".join(blocks)
+    source = "\n".join(blocks).replace("grpc://127.0.0.1:8815", server)
     module = types.ModuleType(re.sub(r"\W", "_", document))
     exec(compile(source, document, "exec"), module.__dict__)
     return module
@@ -29,8 +33,12 @@ def run_examples(document: str) -> types.ModuleType:
 
 def test_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    run_examples("README.md")
-    assert 'CREATE TABLE "main"."sales"' in capsys.readouterr().out
+    with IngestProcess(tmp_path / "data") as server:
+        run_examples("README.md", server.url)
+    said = capsys.readouterr().out
+    assert re.search(r"\[\{'id': 1, 'customer': 'ann', 'amount': 12.5, '_lsn': 1, '_row': 0\}\]", said)
+    assert "1 survives the machine" in said
+    assert 'CREATE TABLE "main"."sales"' in said
     with contextlib.closing(sqlite3.connect("sales.db")) as database:
         rows = database.execute("SELECT customer, orders FROM sales ORDER BY customer").fetchall()
         assert rows == [("ann", 2), ("bob", 1)]

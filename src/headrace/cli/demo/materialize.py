@@ -1,4 +1,4 @@
-"""`headrace demo`: exact totals in SQLite, though the connector is killed twice on the way."""
+"""`headrace demo materialize`: exact totals in SQLite, though the connector is killed twice on the way."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ KILLS = {4: "sent Store", 7: "sent StartCommit"}
 
 @click.command()
 @click.option("--keep", is_flag=True, help="Leave the database behind and say where it is.")
-def demo(keep: bool) -> None:
+def materialize(keep: bool) -> None:
     """Materializes made-up orders into SQLite, kills the connector on the way, and compares the totals."""
     console = Console()
     folder = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
