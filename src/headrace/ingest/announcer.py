@@ -107,7 +107,8 @@ class Announcer:
 
     @property
     def ranges(self) -> int:
-        return self._ledger.ranges
+        """How much waits to be told; a client that does not read makes either grow."""
+        return max(self._ledger.ranges, len(self._assigned))
 
     def pending(self, tier: Tier) -> int:
         return self._ledger.pending(tier)

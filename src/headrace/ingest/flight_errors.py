@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyarrow import flight
 
 from headrace.errors import HeadraceError, Transient, Unauthenticated, Unauthorized, UnexpectedFailure
+
+# A message travels three times in headers, once with each byte as three, and gRPC takes 8 KiB of headers; of
+# more it makes an error of its own, which clients would try again.
+_MOST_BYTES = 800
 
 
 def flight_error(error: HeadraceError) -> flight.FlightError:
@@ -20,7 +25,16 @@ def flight_error(error: HeadraceError) -> flight.FlightError:
             kind = flight.FlightUnavailableError
         case _:
             kind = flight.FlightServerError
-    return kind(error.message, extra_info=error.to_json().encode())
+    message = _shortened(error.message)
+    told = {**json.loads(error.to_json()), "message": message}
+    return kind(message, extra_info=json.dumps(told, default=str).encode())
+
+
+def _shortened(message: str) -> str:
+    encoded = message.encode(errors="replace")
+    if len(encoded) <= _MOST_BYTES:
+        return message
+    return f"{encoded[:_MOST_BYTES].decode(errors='ignore')} ..."
 
 
 @contextmanager

@@ -220,12 +220,12 @@ def _storable_type(collection: str, path: str, kind: pa.DataType) -> pa.DataType
         return pa.timestamp("us", tz="UTC" if kind.tz else None)
     if pt.is_time(kind):
         return pa.time64("us")
-    if pt.is_fixed_size_binary(kind):
+    if pt.is_fixed_size_binary(kind) and kind.byte_width:  # of no width, no Parquet file holds it
         return pa.binary(kind.byte_width)
     if pt.is_decimal(kind):
         return _storable_decimal(collection, path, kind)
     # Nulls inside of a value are never refused: only whole columns can be required.
-    if pt.is_struct(kind):
+    if pt.is_struct(kind) and kind.num_fields:  # nor one without fields
         return pa.struct(
             pa.field(field.name, _storable_type(collection, f"{path}.{field.name}", field.type))
             for field in kind

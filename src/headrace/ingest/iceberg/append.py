@@ -25,6 +25,8 @@ from headrace.wal.batches import PLACE_FIELDS
 
 _log = logging.getLogger(__name__)
 
+_METRICS = "write.metadata.metrics."
+
 
 class Try(Transaction):
     def __init__(self, table: Table) -> None:
@@ -71,7 +73,19 @@ class Try(Transaction):
     def write(self, rows: pa.Table) -> list[DataFile]:
         """Writes a data file (or one for each partition), which nobody sees yet."""
         # pyiceberg could take a reader of all rows, but reads all of them into memory before it writes.
-        return list(_dataframe_to_data_files(self.table_metadata, rows, self.io))
+        try:
+            return list(_dataframe_to_data_files(self.table_metadata, rows, self.io))
+        except (OverflowError, UnicodeEncodeError) as error:
+            # It makes bounds of columns from Python's values, which know no year 10000, and of a text that it
+            # cuts behind U+D7FF it makes an upper bound with a surrogate. Nothing is wrong with the rows.
+            _log.warning("a data file gets no bounds: %s", error)
+            metadata = self.table_metadata.model_copy(update={"properties": self._without_bounds()})
+            return list(_dataframe_to_data_files(metadata, rows, self.io))
+
+    def _without_bounds(self) -> dict[str, str]:
+        given = self.table_metadata.properties
+        kept = {name: value for name, value in given.items() if not name.startswith(_METRICS)}
+        return {**kept, f"{_METRICS}default": "counts"}
 
     def append_files(
         self, files: list[DataFile], summary: dict[str, str], properties: dict[str, str]
