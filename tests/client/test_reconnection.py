@@ -45,7 +45,7 @@ def test_a_broken_stream_loses_and_repeats_nothing(
     server: ScriptedServer, client: Client, point: str
 ) -> None:
     with client.writer(linger=0, reconnect=QUICK) as writer:
-        first = writer.write_durable({"a": 0})
+        first = writer.write_durable({"a": 0}, "COMMITTED")
         break_once(server, point)
         receipts = [writer.write({"a": n}) for n in range(1, 20)]
         writer.flush("COMMITTED", timeout=PATIENCE_SECONDS)

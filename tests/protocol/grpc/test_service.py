@@ -155,7 +155,7 @@ FIELDS: dict[str, dict[str, object]] = {
         "taken_by": "host \u2603",
     },
 }
-KINDS = sorted(HeadraceError._by_name)
+KINDS = sorted(name for name, kind in HeadraceError._by_name.items() if kind.__module__ == errors.__name__)
 
 
 class Raising(Toy):
