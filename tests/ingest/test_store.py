@@ -109,6 +109,7 @@ def test_an_object_that_a_stopped_machine_left_unfinished_gives_way(
     store: SegmentStore, tmp_path: Path
 ) -> None:
     segment = sealed_segment(tmp_path / "wal")
+    (tmp_path / "objects/wal").mkdir()
     for content in (b"", b"\0" * 200):
         store.remove(1)
         (tmp_path / "objects/wal" / segment.path.name).write_bytes(content)
@@ -129,10 +130,10 @@ def test_a_file_store_syncs_what_it_puts(
 ) -> None:
     segment = sealed_segment(tmp_path / "wal")
     synced: list[Path] = []
-    monkeypatch.setattr("headrace.ingest.store._sync", synced.append)
+    monkeypatch.setattr("headrace.objects._sync", synced.append)
     store.put(segment, epoch=0)
     wal = tmp_path / "objects/wal"
-    assert synced == [wal / segment.path.name, wal]
+    assert synced == [wal / segment.path.name, wal, wal.parent]
 
 
 def test_an_old_copy_is_found_out_by_what_its_epoch_has_put(store: SegmentStore, tmp_path: Path) -> None:

@@ -12,37 +12,22 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from datetime import timedelta
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-import obstore
 import orjson
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    InvalidPathError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-    UnknownConfigurationKeyError,
-)
-from obstore.store import from_url
 
 from headrace.errors import ConfigError, EndpointUnavailable, Fenced
+from headrace.objects import NoSuchObject, ObjectExists, ObjectStore
 from headrace.wal.records import SEGMENT_HEADER_BYTES, BadRecord, SegmentHeader
 from headrace.wal.segments import Segment, map_segment, segment_name
 
 _LOG_ID = "log-id"
 _EPOCHS = "epochs"
 _SEGMENTS = "wal"
-# The library's own retries are kept short: ours go on for ever, count, and say what is wrong.
-_RETRIES: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
-_TIMEOUTS: Any = {"timeout": "30s", "connect_timeout": "5s"}
-_CHUNK = 8 << 20
 
 
 class SegmentStore:
@@ -50,60 +35,38 @@ class SegmentStore:
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         self.url = url
-        parts = urlsplit(url)
-        # A file that is put is in the page cache only; nothing is announced before it is synced.
-        self._folder = Path(unquote(parts.path)) if parts.scheme == "file" else None
-        if self._folder is not None:
-            _make_folders(self._folder)
-        config = dict(options or {})
-        client = {**_TIMEOUTS, **config.pop("client_options", {})}
-        remote: dict[str, Any] = {"client_options": client, "retry_config": _RETRIES}
-        arguments = {} if self._folder else remote
-        try:
-            self._store = from_url(url, **arguments, **config)
-        except (BaseError, ValueError, TypeError) as error:
-            raise ConfigError(f"store {url!r}: {_first_line(error)}") from None
+        self._objects = ObjectStore(url, options)
 
     def log_id(self) -> str:
         """What tells this log from any other; made by the first who asks."""
-        with self._speaking("identify the log"):
-            with suppress(AlreadyExistsError):
-                self._put(_LOG_ID, uuid4().hex.encode())
-            return bytes(obstore.get(self._store, _LOG_ID).bytes()).decode()
+        return self._identify(uuid4().hex)
 
     def join(self, log_id: str, epoch: int) -> None:
         """Goes on with the log of a data folder. An empty store becomes that log's."""
-        with self._speaking("identify the log"):
-            with suppress(AlreadyExistsError):
-                self._put(_LOG_ID, log_id.encode())
-            found = bytes(obstore.get(self._store, _LOG_ID).bytes()).decode()
-            if found == log_id:
-                with suppress(AlreadyExistsError):
-                    self._put(_epoch_path(epoch), _who())
+        found = self._identify(log_id)
         if found != log_id:
             raise ConfigError(
                 f"store {self.url} holds the log {found}, and the data folder is of the log {log_id}: "
                 "name the store that it had, or start with a new data folder"
             )
+        with suppress(ObjectExists):
+            self._objects.create(_epoch_path(epoch), _who(), "claim an epoch")
 
     def claim_epoch(self) -> int:
         """An epoch that nobody had before; from now on the server of the one before is fenced off."""
         while True:
-            with self._speaking("claim an epoch"):
-                epoch = max(self._epochs(), default=-1) + 1
-                try:
-                    self._put(_epoch_path(epoch), _who())
-                except AlreadyExistsError:
-                    continue
+            paths = self._objects.list(_EPOCHS, "list epochs")
+            epoch = max((int(Path(path).name) for path in paths), default=-1) + 1
+            with suppress(ObjectExists):
+                self._objects.create(_epoch_path(epoch), _who(), "claim an epoch")
                 return epoch
 
     def check_owner(self, epoch: int) -> None:
         """Refuses if a later epoch was claimed."""
-        with self._speaking("look for other servers"):
-            try:
-                obstore.head(self._store, _epoch_path(epoch + 1))
-            except FileNotFoundError:
-                return
+        try:
+            self._objects.size(_epoch_path(epoch + 1), "look for other servers")
+        except NoSuchObject:
+            return
         raise Fenced(
             f"another server took over the log in {self.url}: "
             "stop this one, or start it with a new data folder",
@@ -115,8 +78,7 @@ class SegmentStore:
         later = max(self.numbers(), default=0)
         if later <= newest:
             return
-        with self._speaking(f"get segment {later}"):
-            header = self._header(_segment_path(later))
+        header = self._header(later)
         with suppress(BadRecord):
             if SegmentHeader.decode(header).epoch >= epoch:
                 raise Fenced(
@@ -127,112 +89,81 @@ class SegmentStore:
 
     def put(self, segment: Segment, epoch: int) -> None:
         """Returns when the segment is in the store and the server of this epoch still owns the log."""
-        path = _segment_path(segment.header.number)
-        with self._speaking(f"put segment {segment.header.number}"):
-            try:
-                self._put(path, map_segment(segment.path)[: segment.length])
-            except AlreadyExistsError:
-                self._settle_conflict(segment, path)
+        number = segment.header.number
+        try:
+            self._objects.create(_segment_path(number), _bytes_of(segment), f"put segment {number}")
+        except ObjectExists:
+            self._settle_conflict(segment)
         self.check_owner(epoch)
 
     def has(self, segment: Segment) -> bool:
         """Whether this very segment is there; one of a log that another server wrote is not."""
-        path = _segment_path(segment.header.number)
-        with self._speaking(f"look for segment {segment.header.number}"):
-            try:
-                found = obstore.head(self._store, path)
-            except FileNotFoundError:
-                return False
-            is_it = found["size"] == segment.length and self._header(path) == segment.header.encode()
-            if is_it:
-                self._sync(path)
-            return is_it
+        number = segment.header.number
+        path, what = _segment_path(number), f"look for segment {number}"
+        try:
+            is_it = self._objects.size(path, what) == segment.length
+        except NoSuchObject:
+            return False
+        if not is_it or self._header(number) != segment.header.encode():
+            return False
+        self._objects.sync(path, what)
+        return True
 
     def numbers(self) -> list[int]:
         """The numbers of the segments that are there, in order."""
-        with self._speaking("list segments"):
-            names = [Path(path).name for path in self._list(_SEGMENTS)]
+        names = [Path(path).name for path in self._objects.list(_SEGMENTS, "list segments")]
         return sorted(int(name.removesuffix(".wal")) for name in names)
 
     def fetch(self, number: int, folder: Path) -> None:
         """Copies a segment into a folder, synced."""
-        target = folder / segment_name(number)
-        with self._speaking(f"get segment {number}"), target.open("wb") as file:
-            for chunk in obstore.get(self._store, _segment_path(number)).stream(min_chunk_size=_CHUNK):
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
+        what = f"get segment {number}"
+        try:
+            with (folder / segment_name(number)).open("wb") as file:
+                for chunk in self._objects.stream(_segment_path(number), what):
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise EndpointUnavailable(f"cannot {what}: {error}") from error
 
     def remove(self, number: int) -> None:
-        with self._speaking(f"remove segment {number}"):
-            try:
-                obstore.delete(self._store, _segment_path(number))
-            except FileNotFoundError:
-                return
+        self._objects.remove(_segment_path(number), f"remove segment {number}")
 
-    def _settle_conflict(self, segment: Segment, path: str) -> None:
+    def _identify(self, wanted: str) -> str:
+        what = "identify the log"
+        with suppress(ObjectExists):
+            self._objects.create(_LOG_ID, wanted.encode(), what)
+        return self._objects.get(_LOG_ID, what).decode()
+
+    def _settle_conflict(self, segment: Segment) -> None:
         """The name is taken: by this very segment, whose answer was lost, or by a replaced server."""
         if self.has(segment):
             return
+        number = segment.header.number
         try:
-            other = SegmentHeader.decode(self._header(path)).epoch
+            other = SegmentHeader.decode(self._header(number)).epoch
         except BadRecord:  # a file that was put and not yet synced when the machine stopped
             other = -1
         if other >= segment.header.epoch:
             raise Fenced(
-                f"{self.url} already has another segment {segment.header.number}: two servers write there, "
+                f"{self.url} already has another segment {number}: two servers write there, "
                 "or the data folder is an old copy; stop this one, or start it with a new data folder",
                 fence=segment.header.epoch,
             )
         # Put by the owner of an earlier epoch after this one was claimed, so it was never acknowledged.
-        obstore.put(self._store, path, map_segment(segment.path)[: segment.length], use_multipart=False)
-        self._sync(path)
+        self._objects.put(_segment_path(number), _bytes_of(segment), f"put segment {number}")
 
-    def _header(self, path: str) -> bytes:
+    def _header(self, number: int) -> bytes:
         """What tells a segment from every other: no two of one epoch and number were ever sealed."""
-        size = obstore.head(self._store, path)["size"]
-        end = min(size, SEGMENT_HEADER_BYTES)
-        return bytes(obstore.get_range(self._store, path, start=0, end=end)) if end else b""
-
-    def _put(self, path: str, data: bytes | memoryview) -> None:
-        obstore.put(self._store, path, data, mode="create", use_multipart=False)
-        self._sync(path)
-
-    def _sync(self, path: str) -> None:
-        if self._folder is not None:
-            _sync(self._folder / path)
-            _sync((self._folder / path).parent)
-
-    def _epochs(self) -> list[int]:
-        return [int(Path(path).name) for path in self._list(_EPOCHS)]
-
-    def _list(self, prefix: str) -> Iterator[str]:
-        for page in obstore.list(self._store, prefix):
-            for entry in page:
-                yield entry["path"]
-
-    @contextmanager
-    def _speaking(self, what: str) -> Iterator[None]:
-        """Turns what the library raises into our two kinds."""
-        try:
-            yield
-        except (PermissionDeniedError, UnauthenticatedError) as error:
-            # Not terminal: a running server must survive a credential that expires and is renewed.
-            raise EndpointUnavailable(f"store {self.url} refuses to {what}: {_first_line(error)}") from error
-        except (UnknownConfigurationKeyError, InvalidPathError) as error:
-            raise ConfigError(f"store {self.url}: {_first_line(error)}") from error
-        except (BaseError, OSError) as error:
-            raise EndpointUnavailable(f"store {self.url} cannot {what}: {_first_line(error)}") from error
+        return self._objects.get(_segment_path(number), f"get segment {number}", end=SEGMENT_HEADER_BYTES)
 
 
-def _make_folders(folder: Path) -> None:
+def _bytes_of(segment: Segment) -> memoryview:
     try:
-        for name in (_EPOCHS, _SEGMENTS):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        _sync(folder)
-        _sync(folder.parent)
+        return map_segment(segment.path)[: segment.length]
     except OSError as error:
-        raise ConfigError(f"store {folder}: {error.strerror}: choose another folder") from None
+        # Transient, as all that may be different when it is tried again.
+        raise EndpointUnavailable(f"cannot put segment {segment.header.number}: {error}") from error
 
 
 def _who() -> bytes:
@@ -245,15 +176,3 @@ def _epoch_path(epoch: int) -> str:
 
 def _segment_path(number: int) -> str:
     return f"{_SEGMENTS}/{segment_name(number)}"
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).split("\n", 1)[0]

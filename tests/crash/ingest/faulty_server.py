@@ -14,6 +14,7 @@ from headrace.cli import main
 from headrace.ingest.data_folder import DataFolder
 from headrace.ingest.iceberg.committer import CommitterProcess
 from headrace.ingest.store import SegmentStore
+from headrace.objects import ObjectStore
 from headrace.testing.faults import kill_at
 from headrace.wal.files import Files
 
@@ -23,7 +24,7 @@ STEPS: dict[str, tuple[type, str]] = {
     "wrote": (Files, "write"),
     "synced": (Files, "sync"),
     "created a file": (Files, "create"),
-    "put an object": (SegmentStore, "_put"),
+    "put an object": (ObjectStore, "_put"),
     "looked for the owner": (SegmentStore, "check_owner"),
     "committed": (CommitterProcess, "commit"),
     "asked the tables": (CommitterProcess, "watermarks"),
