@@ -93,6 +93,9 @@ class CommitLoop:
                 self._on_fatal(error)
                 return
             except Exception as error:  # noqa: BLE001 - whatever it is, it may be over in a while
+                if self._closing:
+                    log.info("a commit was broken off; whether it was done is asked at the next start")
+                    return
                 self._failed("", _ours(error))
                 pause = min(max(self._interval, 2 * pause), _LONGEST_RETRY_SECONDS)
 

@@ -30,6 +30,14 @@ def faulty(scenario: Scenario, fault: str, step: str = "-") -> CommitterProcess:
     return CommitterProcess(scenario.settings, command)
 
 
+def test_the_committer_gives_way_to_the_server(scenario: Scenario) -> None:
+    with CommitterProcess(scenario.settings) as committer:
+        committer.start()
+        assert committer.pid is not None
+        ours = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, committer.pid) == min(ours + 10, 19)
+
+
 @pytest.mark.parametrize("step", [*STEPS, "answering"])
 def test_a_committer_that_is_killed_at_a_step_is_replaced(scenario: Scenario, step: str) -> None:
     scenario.write_segment()
@@ -113,13 +121,11 @@ def test_a_committer_can_be_killed_while_it_is_asked(scenario: Scenario) -> None
         killer.join()
 
 
-def test_what_libraries_print_is_no_answer(scenario: Scenario, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_libraries_print_is_no_answer(scenario: Scenario, caplog: pytest.LogCaptureFixture) -> None:
     scenario.write_segment()
     with faulty(scenario, "chatter") as committer:
         assert committer.commit(scenario.job())["orders"] == scenario.commit()
-    printed = capfd.readouterr()
-    assert printed.out == ""
-    assert "a library prints on stdout" in printed.err
+    assert "a library prints on stdout" in caplog.text
 
 
 def test_errors_come_back_as_what_they_are(scenario: Scenario) -> None:

@@ -27,10 +27,26 @@ def become_child() -> tuple[Iterator[Any], BinaryIO]:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nothing that a library prints is an answer
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _log_as_json()
     requests: queue.Queue[Any] = queue.Queue()
     threading.Thread(target=_read_requests, args=(requests,), daemon=True).start()
     return iter(requests.get, None), answers
+
+
+class _JsonLines(logging.Formatter):
+    """What `parent` reads, and logs as its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = record.getMessage()
+        if record.exc_info:
+            message += "\n" + self.formatException(record.exc_info)
+        return json.dumps({"level": record.levelno, "logger": record.name, "message": message})
+
+
+def _log_as_json() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_JsonLines())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
 def _read_requests(requests: queue.Queue[Any]) -> None:

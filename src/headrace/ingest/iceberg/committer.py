@@ -17,6 +17,9 @@ from headrace.wal.state import Committed
 
 Outcome = Committed | HeadraceError
 
+# A commit can wait for a processor; the acknowledgements of writes, which it would compete with, cannot.
+_NICENESS = 10
+
 
 class CommitterProcess:
     """A process that commits to Iceberg tables. One request is answered at a time; other callers wait.
@@ -90,7 +93,7 @@ class CommitterProcess:
         if self._child is not None and not self._child.is_alive:
             self._discard()
         if self._child is None:
-            self._child = Child(self._command)
+            self._child = Child(self._command, _NICENESS)
             self._child.send(self._settings.to_json(), deadline)
         return self._child
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
 import select
 import subprocess
@@ -10,11 +12,15 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from headrace.ingest.iceberg.child import DIE_WITH_PARENT
 
+log = logging.getLogger(__name__)
+
 _MOST_AT_ONCE = 1 << 20
+_LAST_WORDS_SECONDS = 1.0
+_LOWEST_PRIORITY = 19
 
 
 class ChildGone(Exception):
@@ -24,19 +30,29 @@ class ChildGone(Exception):
 class Child:
     """A process that reads lines of JSON; after any error it is of no more use and has to be closed."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], niceness: int = 0) -> None:
+        """`niceness` is added to our own."""
         # The kernel would send the signal when the *thread* that started the process ends. Other threads than
         # the main one may do so long before the server does; then the child has only the end of its stdin.
         outlived = [DIE_WITH_PARENT] if threading.current_thread() is threading.main_thread() else []
         self._process = subprocess.Popen(
-            [*command, *outlived], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            [*command, *outlived],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
         )
+        if niceness:
+            ours = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, min(ours + niceness, _LOWEST_PRIORITY))
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._requests = self._process.stdin.fileno()
         self._answers = self._process.stdout.fileno()
         os.set_blocking(self._requests, False)
         self._unread = bytearray()
+        self._logs = threading.Thread(target=self._relay_logs, name="logs of a child", daemon=True)
+        self._logs.start()
 
     @property
     def pid(self) -> int:
@@ -72,9 +88,25 @@ class Child:
 
     def close(self) -> None:
         self.kill()
+        self._logs.join(_LAST_WORDS_SECONDS)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
+
+    def _relay_logs(self) -> None:
+        """Logs what the child does as if it were said here, so that one format holds for all."""
+        assert self._process.stderr is not None
+        with io.BufferedReader(cast(io.RawIOBase, self._process.stderr)) as lines:
+            for line in lines:
+                try:
+                    said = json.loads(line)
+                    logging.getLogger(said["logger"]).log(said["level"], "%s", said["message"])
+                except (
+                    ValueError,
+                    TypeError,
+                    KeyError,
+                ):  # not by its logging: a library's words, or its last
+                    log.warning("%s", line.decode(errors="replace").rstrip())
 
     def _take(self, size: int) -> bytes:
         taken = bytes(memoryview(self._unread)[:size])
