@@ -135,14 +135,17 @@ def test_a_collection_that_cannot_be_committed_does_not_hold_up_another(
     assert iceberg.lsns == {"good": good}
 
 
-def test_closing_does_not_wait_for_a_commit_that_hangs(tmp_path: Path, iceberg: FakeIceberg) -> None:
+def test_closing_does_not_wait_for_a_commit_that_hangs(
+    tmp_path: Path, iceberg: FakeIceberg, caplog: pytest.LogCaptureFixture
+) -> None:
     iceberg.hold()
     with running_engine(tmp_path) as engine:
         write_all(engine, 1, level=Tier.OBJECT_STORAGE)
         assert iceberg.holding.wait(20)
         assert engine._commits._thread.is_alive()
-        engine._commits.close(timeout=0.01)
+        engine._commits.close(timeout=0.1)
         assert not engine._commits._thread.is_alive()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_a_full_disk_refuses_writes_by_name_and_heals_by_itself(tmp_path: Path, iceberg: FakeIceberg) -> None:

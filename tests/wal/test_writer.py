@@ -150,7 +150,7 @@ def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_writers_learn_that_too_much_waits_and_when_it_is_over(tmp_path: Path) -> None:
     log, disk = held_log(tmp_path, LogLimits(segment_seconds=3600.0, waiting_bytes=1000))
     assert log.writer.wait_for_room(0)
-    while not log.writer.is_full:
+    while log.writer.room >= 0:
         log.write(1)
     assert log.writer.waiting_bytes > 1000
     assert not log.writer.wait_for_room(0.01)

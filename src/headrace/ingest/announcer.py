@@ -22,9 +22,9 @@ from headrace.model.tiers import Tier
 
 log = logging.getLogger(__name__)
 
-# A message for each acknowledgement starves everything else (p99 of 100 ms where this has 5), so they gather
-# for a moment; a write's first one for less than news of a tier.
-_FIRST_ACK_LINGER = 0.0005
+# A message for each acknowledgement starves everything else (p99 of 100 ms where this has 5), so news of a
+# tier gathers for a moment, or until there is something to go with. A write's first one does not: writes have
+# gathered before they got their LSNs.
 _UPDATE_LINGER = 0.002
 # Who asks for watermarks writes in bulk, and a hundred such clients are worth one message less each.
 _WATERMARK_LINGER = 0.004
@@ -44,6 +44,7 @@ class Announcer:
         self._statuses: deque[dict[str, Any]] = deque()
         self._lock = Lock()  # guards the ledger and the assigned runs
         self._news = Event()
+        self._hurry = Event()  # there is something that does not wait for more news of tiers
         self._finishing = self._stopping = False
         self._unannounced_since: float | None = None
         self.is_broken = False
@@ -62,7 +63,7 @@ class Announcer:
                 self._assigned.append(Run(seq, first, count))
             if self._unannounced_since is None:
                 self._unannounced_since = time.perf_counter()
-        self.wake()
+        self._wake_now()
 
     def wrote_before(self, runs: list[Run]) -> None:
         """Duplicates: told again under the LSNs that they got the first time."""
@@ -71,7 +72,7 @@ class Announcer:
                 if run.lsn:
                     self._ledger.add(run.lsn, run.count)
             self._assigned += runs
-        self.wake()
+        self._wake_now()
 
     def resume(self, runs: list[Run]) -> None:
         """Tells of every tier but the first what an earlier session of the producer wrote."""
@@ -79,23 +80,23 @@ class Announcer:
             for run in runs:
                 self._ledger.add(run.lsn, run.count)
             self._ledger.skip(Tier.MEMORY)
-        self.wake()
+        self._wake_now()
 
     def say(self, status: dict[str, Any]) -> None:
         """A message without a batch, to a client that sent options; others may not expect one."""
         if self._options.given:
             self._statuses.append(status)
-            self.wake()
+            self._wake_now()
 
     def finish(self) -> None:
         """Ends by itself when everything is announced."""
         self._finishing = True
-        self.wake()
+        self._wake_now()
 
     def stop(self) -> None:
         """Announces what there is to announce, and ends."""
         self._stopping = True
-        self.wake()
+        self._wake_now()
 
     def join(self, timeout: float | None = None) -> bool:
         """Whether it has ended."""
@@ -124,13 +125,21 @@ class Announcer:
 
     # The thread.
 
+    def _wake_now(self) -> None:
+        if not self._hurry.is_set():
+            self._hurry.set()
+        self.wake()
+
     def _run(self) -> None:
         try:
             while True:
                 self._news.wait()
-                if not self._stopping:
-                    time.sleep(self._linger())
+                if self._options.by_watermark and not self._stopping:
+                    time.sleep(_WATERMARK_LINGER)
+                else:
+                    self._hurry.wait(_UPDATE_LINGER)
                 self._news.clear()
+                self._hurry.clear()
                 stopping = self._stopping
                 while self._announce():
                     pass
@@ -143,11 +152,6 @@ class Announcer:
         except Exception:
             self.is_broken = True
             log.exception("acknowledgements of %s", self.collection)
-
-    def _linger(self) -> float:
-        if self._options.by_watermark:
-            return _WATERMARK_LINGER
-        return _UPDATE_LINGER if self._unannounced_since is None else _FIRST_ACK_LINGER
 
     def _announce(self) -> bool:
         """Sends what there is, and says whether there may be more."""

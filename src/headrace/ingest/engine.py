@@ -17,6 +17,7 @@ from headrace.ingest.commit_loop import CommitLoop
 from headrace.ingest.data_folder import DataFolder
 from headrace.ingest.iceberg.committer import CommitterProcess
 from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog
+from headrace.ingest.intake import Intake
 from headrace.ingest.options import Options
 from headrace.ingest.producers import Producer, Producers, Run
 from headrace.ingest.progress import Progress, now_us
@@ -94,6 +95,7 @@ class Engine:
             limits=settings.log,
             files=files,
         )
+        self._intake = Intake(self._log, on_fatal=self._stop_accepting)
         self._collections = Collections(state.collections, self._log.declare)
         self._commits = CommitLoop(
             CommitterProcess(self.catalog),
@@ -116,6 +118,7 @@ class Engine:
         self._sessions_lock = Lock()
         self._services = Services(
             log=self._log,
+            intake=self._intake,
             progress=self._progress,
             producers=self._producers,
             collections=self._collections,
@@ -130,13 +133,16 @@ class Engine:
         for segment in self._index.all():
             self._uploader.add(segment, may_be_there=True)
         self._log.start()
+        self._intake.start()
         self._uploader.start()
         self._commits.start()
 
     def close(self, timeout: float = 30.0) -> bool:
         """Takes nothing more, and says whether all that was taken is on the disk."""
         self._closing = True
-        synced = self._log.close(timeout)
+        deadline = time.monotonic() + timeout
+        self._intake.close(timeout)
+        synced = self._log.close(max(deadline - time.monotonic(), 0.0))
         self._uploader.close(timeout=5.0)
         self._commits.close(timeout=5.0)
         self._folder.close()
@@ -270,7 +276,7 @@ class Engine:
             "log_id": self._identity.log_id,
             "watermarks": self.watermarks(),
             "log_bytes": self._index.bytes,
-            "waiting_bytes": self._log.waiting_bytes,
+            "waiting_bytes": self._log.waiting_bytes + self._intake.queued_bytes,
             "sessions": [
                 {
                     "peer": session.peer,

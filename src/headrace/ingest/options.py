@@ -95,7 +95,7 @@ def numbering_of(raw: dict[str, Any], rows_in_batch: int, has_producer: bool) ->
         raise ConfigError("seq needs the option producer in the first message")
     if rows is None:
         return Numbering(seq)
-    if not isinstance(rows, list) or not rows or not all(_is_count(n) and n > 0 for n in rows):
+    if not isinstance(rows, list) or not rows or set(map(type, rows)) != {int} or min(rows) < 1:
         raise ConfigError("rows is a list with the number of rows of each write, each at least 1")
     if sum(rows) != rows_in_batch:
         raise ConfigError(f"rows adds up to {sum(rows)}, but the batch has {rows_in_batch} rows")

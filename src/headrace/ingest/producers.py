@@ -35,7 +35,8 @@ class Producer:
     holder: object = None
     """The session that may write; a newer one takes its place."""
     lock: Lock = field(default_factory=Lock)
-    """Held from the look at the last sequence number until the next one is in the log."""
+    """Of the numbers, which the intake alone moves on; and held from the look at the holder until its message
+    is on the way there."""
 
     def wrote(self, seq: int, lsn: int, count: int, now_us: int) -> None:
         self.last_seq = seq + count - 1
@@ -107,7 +108,8 @@ class Producers:
         """The producer, which from now on only this holder may write as."""
         with self._lock:
             known = self._known.setdefault((collection, producer), Producer())
-            known.holder = holder
+            with known.lock:
+                known.holder = holder
             return known
 
     def committed(self, collection: str, lsn: int) -> None:

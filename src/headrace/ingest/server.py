@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 import ssl
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -21,8 +21,6 @@ from headrace.ingest.reads import Reads
 
 log = logging.getLogger(__name__)
 
-# The interpreter's default of 5 ms lets one busy thread hold up every acknowledgement for that long.
-_SWITCH_SECONDS = 0.0005
 _DRAIN_SECONDS = 30.0
 _HANG_UP_SECONDS = 5.0
 
@@ -76,12 +74,15 @@ class IngestServer:
         return f"{scheme}://{_bracketed(self._listen.host)}:{self.port}"
 
     def start(self) -> None:
-        sys.setswitchinterval(_SWITCH_SECONDS)
         self.engine.start()
+        # What is there now stays for good; the collector would stop everybody for long to look through it.
+        gc.collect()
+        gc.freeze()
 
     def stop(self) -> bool:
         """Takes nothing more, syncs what was taken, hangs up; says whether everything is on the disk."""
         synced = self.engine.close(_DRAIN_SECONDS)
+        gc.unfreeze()
         # It waits for every call, and a client may keep one open for ever. Nothing depends on how it ends.
         hang_up = Thread(target=self._flight.shutdown, name="hang up", daemon=True)
         hang_up.start()

@@ -1,4 +1,4 @@
-"""One stream of writes: reads messages, and hands their writes to the log.
+"""One stream of writes: reads messages, checks them, and hands them to the intake.
 
 The call's own thread reads. An `Announcer` writes, so that a client that does not read its acknowledgements
 holds up nobody but itself. It ends before the call does: gRPC's stream is gone after that.
@@ -7,8 +7,7 @@ holds up nobody but itself. It ends before the call does: gRPC's stream is gone 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +18,9 @@ from headrace.errors import ConfigError, Fenced, HeadraceError, SchemaError
 from headrace.ingest.acks import ACK_SCHEMA
 from headrace.ingest.announcer import Announcer
 from headrace.ingest.collections import Admission, Collections
+from headrace.ingest.intake import Intake, Message, Source
 from headrace.ingest.options import (
     NO_NUMBERING,
-    Numbering,
     Options,
     has_options,
     numbering_of,
@@ -32,7 +31,6 @@ from headrace.ingest.producers import Producer, Producers
 from headrace.ingest.progress import Progress, now_us
 from headrace.ingest.statistics import Statistics
 from headrace.model.tiers import Tier
-from headrace.wal.groups import Entry
 from headrace.wal.writer import LogWriter
 
 # How long a refused stream's earlier writes are waited for, so that they are acknowledged before the error.
@@ -40,7 +38,8 @@ _SETTLE_SECONDS = 2.0
 _THROTTLE_POLL_SECONDS = 0.05
 _JOIN_POLL_SECONDS = 0.1
 _ACCESS_SECONDS = 1.0
-_MOST_UNSYNCED = 1024  # messages that are remembered before it is looked which of them are synced
+_MOST_UNSYNCED = 1024  # parts of the log that are remembered before it is looked which of them are synced
+_MESSAGE_BYTES = 1024  # that a message takes besides its data
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class SessionLimits:
     message_bytes: int = 64 << 20
     """A message that is larger is refused."""
     unsynced_bytes: int = 64 << 20
-    """The stream is not read while this much of it waits for the disk."""
+    """The stream is not read while this much of it waits for the disk, with 1 KiB added to each message."""
     ranges: int = 1 << 20
     """The stream is not read while this many ranges of LSNs, of 16 bytes each, wait to be announced."""
 
@@ -58,6 +57,7 @@ class Services:
     """What a session needs of its server."""
 
     log: LogWriter
+    intake: Intake
     progress: Progress
     producers: Producers
     collections: Collections
@@ -91,9 +91,8 @@ class Session:
         self._producer: Producer | None = None
         self._announcer: Announcer | None = None
         self._check_access, self._checked_at = check_access, time.perf_counter()
-        self._unsynced: deque[tuple[int, int]] = deque()  # last LSN and size of each message
+        self._source: Source | None = None
         self._unsynced_bytes = 0
-        self._last_lsn = 0
 
     @property
     def producer(self) -> str:
@@ -108,9 +107,9 @@ class Session:
         try:
             self._read_all()
             self._finish()
-        except HeadraceError:
+        except HeadraceError as error:
             self.statistics.refused += 1
-            self._settle()
+            self._settle(error)
             raise
         except (flight.FlightCancelledError, flight.FlightError, pa.ArrowException, OSError):
             self.statistics.disconnects += 1
@@ -132,12 +131,11 @@ class Session:
             if began - self._checked_at > _ACCESS_SECONDS:
                 self._check_access()
                 self._checked_at = began
-            self._take(chunk.data, chunk.app_metadata)
-            self.statistics.write_seconds.append(time.perf_counter() - began)
+            self._take(chunk.data, chunk.app_metadata, began)
             if self._must_wait():
                 self._wait_for_room()
 
-    def _take(self, batch: pa.RecordBatch | None, metadata: pa.Buffer | None) -> None:
+    def _take(self, batch: pa.RecordBatch | None, metadata: pa.Buffer | None, arrived: float) -> None:
         raw = parse_metadata(metadata) if metadata is not None else {}
         if self._announcer is None:
             self._open(raw)
@@ -145,26 +143,38 @@ class Session:
             raise ConfigError("options come with the first message of a stream, not with a later one")
         if batch is None:
             return
-        refusal = self._services.refusal()
-        if refusal is not None:
-            raise refusal
-        if self._admission is None:
-            try:
-                self._admission = self._services.collections.admit(
-                    self.collection, batch.schema, self._options.producer
-                )
-            except UnicodeDecodeError:
-                raise SchemaError(f"collection {self.collection!r}: a column's name is not UTF-8") from None
+        self._refuse()
+        source = self._source or self._admit(batch.schema)
         numbering = (
             numbering_of(raw, batch.num_rows, bool(self._options.producer))
             if raw or self._options.producer
             else NO_NUMBERING
         )
+        batch, size = self._checked(batch)
+        self._unsynced_bytes += size
+        message = Message(batch, numbering.rows, numbering.seq, size, arrived)
         if self._producer is None:
-            self._append(batch, numbering.rows, 0)
-        else:
-            with self._producer.lock:
-                self._append_once(self._producer, batch, numbering)
+            self._services.intake.put(source, message)
+            return
+        with self._producer.lock:
+            if self._producer.holder is not self:
+                raise Fenced(
+                    f"another stream of producer {self._options.producer!r} took over collection "
+                    f"{self.collection!r}: give every client a producer of its own"
+                )
+            # Now, not once it is in the log: or the producer could be forgotten between the two.
+            self._producer.seen_us = now_us()
+            self._services.intake.put(source, message)
+
+    def _admit(self, schema: pa.Schema) -> Source:
+        assert self._announcer is not None
+        try:
+            admission = self._services.collections.admit(self.collection, schema, self._options.producer)
+        except UnicodeDecodeError:
+            raise SchemaError(f"collection {self.collection!r}: a column's name is not UTF-8") from None
+        self._admission = admission
+        self._source = Source(admission.stream, self._producer, self._announcer, self.statistics)
+        return self._source
 
     def _open(self, raw: dict[str, Any]) -> None:
         services = self._services
@@ -175,6 +185,8 @@ class Session:
         )
         if self._options.producer:
             self._producer = services.producers.take_over(self.collection, self._options.producer, self)
+            # What the holder before was let write gets its LSNs first: the new one counts on from there.
+            self._wait_for_intake()
             with self._producer.lock:
                 self._greet(announcer)
         else:
@@ -188,47 +200,23 @@ class Session:
         if self._producer is not None and self._options.resume_after is not None:
             announcer.resume(self._producer.after(self._options.resume_after))
 
-    def _append_once(self, producer: Producer, batch: pa.RecordBatch, numbering: Numbering) -> None:
-        """Leaves out what this producer has written before."""
-        assert self._announcer is not None
-        if producer.holder is not self:
-            raise Fenced(
-                f"another stream of producer {self._options.producer!r} took over collection "
-                f"{self.collection!r}: give every client a producer of its own"
-            )
-        seq, rows = numbering.seq, numbering.rows
-        count = 1 if rows is None else len(rows)
-        known = min(max(producer.last_seq - seq + 1, 0), count)
-        if known:
-            self._announcer.wrote_before(producer.find(seq, known))
-            self.statistics.duplicates += known
-            if known == count:
-                return
-            assert rows is not None
-            batch = batch.slice(sum(rows[:known]))
-            seq, rows = seq + known, rows[known:]
-        lsn = self._append(batch, rows, seq)
-        producer.wrote(seq, lsn, count - known, now_us())
+    def _wait_for_intake(self) -> None:
+        taken = self._services.intake.mark()
+        while not taken.wait(_JOIN_POLL_SECONDS):
+            self._raise_if_over()
 
-    def _append(self, batch: pa.RecordBatch, rows: Sequence[int] | None, seq: int) -> int:
-        assert self._admission is not None
-        assert self._announcer is not None
-        count = 1 if rows is None else len(rows)
-        batch = self._checked(batch)
-        message = batch.serialize()
-        entry = Entry(self._admission.stream, message, count, rows, seq, now_us())
-        lsn = self._services.log.append(entry)
-        self._announcer.wrote(lsn, count, seq)
-        self._last_lsn = lsn + count - 1
-        self._unsynced.append((self._last_lsn, message.size))
-        self._unsynced_bytes += message.size
-        self.statistics.writes += count
-        self.statistics.rows += batch.num_rows
-        self.statistics.bytes += message.size
-        return lsn
+    def _raise_if_over(self) -> None:
+        if self._context.is_cancelled():
+            raise flight.FlightCancelledError("the client went away")
+        self._refuse()
 
-    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch as the log keeps it."""
+    def _refuse(self) -> None:
+        refusal = self._services.refusal() or (self._source.refusal if self._source else None)
+        if refusal is not None:
+            raise refusal
+
+    def _checked(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """The batch as the log keeps it, and what it takes in memory."""
         admission = self._admission
         assert admission is not None
         size, most = batch.get_total_buffer_size(), self._services.limits.message_bytes
@@ -243,17 +231,21 @@ class Session:
             raise SchemaError(f"collection {self.collection!r}: the batch is malformed: {error}") from None
         if admission.normalize is not None:
             batch = admission.normalize(batch)
+            size = max(size, batch.get_total_buffer_size())  # a dictionary is small for what it stands for
         if admission.check is not None:
             admission.check(batch)
-        return batch
+        return batch, size + _MESSAGE_BYTES
 
     def _must_wait(self) -> bool:
         services, limits = self._services, self._services.limits
-        if self._unsynced_bytes > limits.unsynced_bytes or len(self._unsynced) > _MOST_UNSYNCED:
-            self._forget_synced()
+        source = self._source
+        if source is not None and (
+            self._unsynced_bytes > limits.unsynced_bytes or len(source.unsynced) > _MOST_UNSYNCED
+        ):
+            self._forget_synced(source)
         return (
             self._unsynced_bytes > limits.unsynced_bytes
-            or services.log.is_full
+            or services.intake.is_full
             or (self._announcer is not None and self._announcer.ranges > limits.ranges)
             or services.is_backed_up() is not None
         )
@@ -268,42 +260,51 @@ class Session:
         self.statistics.throttled += 1
         announcer.say({"throttled": self.throttled})
         while self._must_wait():
-            if self._context.is_cancelled() or announcer.is_broken:
+            if announcer.is_broken:
                 raise flight.FlightCancelledError("the client went away")
-            refusal = self._services.refusal()
-            if refusal is not None:
-                raise refusal
+            self._raise_if_over()
             self._services.log.wait_for_room(_THROTTLE_POLL_SECONDS)
             time.sleep(_THROTTLE_POLL_SECONDS / 10)
-            self._forget_synced()
         self.throttled = None
         announcer.say({"throttled": None})
 
-    def _forget_synced(self) -> None:
+    def _forget_synced(self, source: Source) -> None:
         durable = self._services.progress.of(Tier.LOCAL_DISK, self.collection).lsn
-        while self._unsynced and self._unsynced[0][0] <= durable:
-            self._unsynced_bytes -= self._unsynced.popleft()[1]
+        while source.unsynced and source.unsynced[0][0] <= durable:
+            self._unsynced_bytes -= source.unsynced.popleft()[1]
 
     def _finish(self) -> None:
         """The client is done writing: it is told the rest."""
         if self._announcer is None:
             return
+        self._wait_for_intake()
+        if self._source is not None and self._source.refusal is not None:
+            raise self._source.refusal  # not all that it brought was written
         self._announcer.finish()
         while not self._announcer.join(_JOIN_POLL_SECONDS):
-            if self._context.is_cancelled():
-                raise flight.FlightCancelledError("the client went away")
-            refusal = self._services.refusal()
-            if refusal is not None:
-                raise refusal
+            self._raise_if_over()
         if self._announcer.is_broken:
             raise flight.FlightCancelledError("the acknowledgements could not be sent")
 
-    def _settle(self) -> None:
-        """Before an error: what was accepted is acknowledged, on the disk too if that is quick."""
+    def _settle(self, error: HeadraceError) -> None:
+        """Before an error: what has an LSN is acknowledged, on the disk too if that is quick.
+
+        What waits for a full disk to get one gets none: its client would write it again.
+        """
+        source = self._source
+        if source is None:
+            return
+        if self._services.refusal() is not None:
+            source.refusal = error
+        if not self._services.intake.mark().wait(_SETTLE_SECONDS):
+            return
         durable = self._services.progress.of(Tier.LOCAL_DISK, self.collection)
-        self._services.progress.wait_for(lambda: durable.lsn >= self._last_lsn, _SETTLE_SECONDS)
+        self._services.progress.wait_for(lambda: durable.lsn >= source.last_lsn, _SETTLE_SECONDS)
 
     def _release(self) -> None:
+        if self._source is not None:
+            # So that what it has brought is counted with it; it is written in any case.
+            self._services.intake.mark().wait(_JOIN_POLL_SECONDS)
         if self._announcer is not None:
             self._announcer.forget()
             self._announcer.stop()

@@ -15,7 +15,7 @@ def _recent() -> deque[float]:
 
 @dataclass(slots=True)
 class Statistics:
-    """Of one session, or the sum of many. A session's two threads write different fields."""
+    """Of one session, or the sum of many. The threads that write for a session write different fields."""
 
     writes: int = 0
     rows: int = 0
@@ -29,7 +29,8 @@ class Statistics:
     disconnects: int = 0
     """Streams that ended without the client having said that it is done."""
     write_seconds: deque[float] = field(default_factory=_recent)
-    """From a message's arrival in our code to its LSN; the latest ones."""
+    """From the arrival in our code of the oldest of the messages that got their LSNs together until they did;
+    the latest ones."""
     ack_seconds: deque[float] = field(default_factory=_recent)
     """From a message's LSN until its first acknowledgement was handed to gRPC; the latest ones."""
 

@@ -27,9 +27,9 @@ class WriteStream:
 
 
 class Entry:
-    """A message that waits for the log: one write, or several coalesced."""
+    """A message that waits for the log: one write, or several coalesced by the client or by us."""
 
-    __slots__ = ("accepted_us", "count", "lsn", "message", "rows", "seq", "stream")
+    __slots__ = ("accepted_us", "count", "lsn", "message", "messages", "rows", "seq", "stream")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class Entry:
         rows: Sequence[int] | None,
         seq: int,
         accepted_us: int,
+        messages: int = 1,
     ) -> None:
         self.stream = stream
         self.message = message
@@ -46,6 +47,7 @@ class Entry:
         self.rows = rows
         self.seq = seq
         self.accepted_us = accepted_us
+        self.messages = messages
         self.lsn = 0
 
 

@@ -140,13 +140,14 @@ class LogWriter:
             raise StorageFull(f"the disk did not take the collection {collection.name!r} in {timeout:.0f} s")
 
     @property
-    def is_full(self) -> bool:
-        return self._waiting_bytes > self._limits.waiting_bytes
+    def room(self) -> int:
+        """How many more bytes may wait for the disk; below 0 if too many do."""
+        return self._limits.waiting_bytes - self._waiting_bytes
 
     def wait_for_room(self, timeout: float) -> bool:
-        """Whether less waits for the disk than may."""
+        """Whether there is any."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self.is_full, timeout)
+            return self._changed.wait_for(lambda: self.room >= 0, timeout)
 
     def seal(self) -> None:
         """Ends the current segment as soon as what waits is written, if there are writes in it."""
@@ -247,13 +248,14 @@ class LogWriter:
             if self._is_loaded and not self._closing and self._waiting_bytes < self._limits.group_bytes:
                 self._changed.wait_for(lambda: self._closing, self._limits.gather_seconds)
             group: list[Waiting] = []
-            size = 0
+            size = messages = 0
             while self._waiting and size < self._limits.group_bytes:
                 waiting = self._waiting.popleft()
                 group.append(waiting)
                 if isinstance(waiting, Entry):
                     size += waiting.message.size
-            self._is_loaded = len(group) >= _LOADED
+                    messages += waiting.messages
+            self._is_loaded = messages >= _LOADED
             return group
 
     def _release(self, group: list[Waiting]) -> None:
