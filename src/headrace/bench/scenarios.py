@@ -76,7 +76,8 @@ class Bench:
             tier = DELIVERED if name in KAFKA_LINGERS else "MEMORY"
             middle = median_by(offered[name], tier), median_by(top[name], tier)
             self.results.single[name] = Contender(*middle)
-        alone = self._coalescing(server, f"{COALESCING}, as fast as it goes", 1, 1, ["MEMORY", "LOCAL_DISK"])
+        step, tiers = f"{COALESCING}, as fast as it goes", ["MEMORY", "LOCAL_DISK"]
+        alone = self._coalescing(1, server, step, clients=1, processes=1, tiers=tiers)
         self.results.single[COALESCING] = Contender(top=alone)
 
     def _stock(self, server: Server, *, is_ours: bool) -> Callable[[str, float | None], Run]:
@@ -130,12 +131,12 @@ class Bench:
     def _crowd(self, server: Server) -> None:
         settings = self._settings
         self.results.crowd = self._coalescing(
+            2,
             server,
             f"{settings.clients} clients",
-            settings.clients,
-            settings.processes,
-            ["MEMORY", "LOCAL_DISK"],
-            settings.writes_of(2),
+            clients=settings.clients,
+            processes=settings.processes,
+            tiers=["MEMORY", "LOCAL_DISK"],
         )
 
     def _lag(self, server: Server) -> None:
@@ -144,13 +145,15 @@ class Bench:
         step = f"{writes:,} writes to COMMITTED"
         stock = self._stock_run(server, f"{step}, stock client", writes, None, is_ours=True)
         self.results.lag["stock client"] = stock
-        coalesced = self._coalescing(server, f"{step}, coalescing client", 1, 1, tiers, writes)
+        coalesced = self._coalescing(
+            3, server, f"{step}, coalescing client", clients=1, processes=1, tiers=tiers
+        )
         self.results.lag["coalescing client"] = coalesced
 
     def _coalescing(
-        self, server: Server, step: str, clients: int, processes: int, tiers: list[str], writes: int = 0
+        self, scenario: int, server: Server, step: str, *, clients: int, processes: int, tiers: list[str]
     ) -> Crowd:
-        writes = writes or self._settings.writes_of(1)
+        writes = self._settings.writes_of(scenario)
         total = writes * clients
         self._on_progress(step, total, 0)
         crowd = run_crowd(
@@ -160,7 +163,7 @@ class Bench:
             writes=writes,
             processes=min(processes, clients),
             payload=self._settings.payload,
-            linger=self._settings.linger,
+            linger=self._settings.linger_of(scenario),
             tiers=tiers,
             on_progress=lambda done: self._on_progress(step, total, done),
         )

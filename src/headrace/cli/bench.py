@@ -48,14 +48,12 @@ def bench() -> None:
     "--rate", type=_COUNT, default=10_000, show_default=True, help="Offered in scenario 1, per second."
 )
 @click.option("--clients", type=_COUNT, default=100, show_default=True, help="In scenario 2.")
-@click.option("--processes", type=_COUNT, default=1, show_default=True, help="Of scenario 2's clients.")
+@click.option("--processes", type=_COUNT, default=2, show_default=True, help="Of scenario 2's clients.")
 @click.option("--payload", type=_COUNT, default=100, show_default=True, help="Bytes of each write.")
 @click.option(
     "--linger",
     type=click.FloatRange(min=0),
-    default=2,
-    show_default=True,
-    help="Of coalescing clients, in ms.",
+    help="Of coalescing clients, in ms.  [default: 100 in scenario 2, else 2]",
 )
 @click.option(
     "--runs", type=_COUNT, default=1, show_default=True, help="Of scenario 1; the middle one counts."
@@ -76,7 +74,7 @@ def ingest(
     clients: int,
     processes: int,
     payload: int,
-    linger: float,
+    linger: float | None,
     runs: int,
     url: str | None,
     kafka: str | None,
@@ -96,7 +94,7 @@ def ingest(
         clients=clients,
         processes=processes,
         payload=payload,
-        linger=linger / 1000,
+        linger=None if linger is None else linger / 1000,
         runs=runs,
         url=None if url is None else parse_url(url),
         kafka=kafka,
