@@ -44,6 +44,11 @@ class Journal:
             write = self.writes[name] = Write(name, collection, rows, is_once)
             return write
 
+    def so_far(self) -> dict[str, Write]:
+        """A copy, for a look while others write."""
+        with self._changed:
+            return dict(self.writes)
+
     def told(self, write: Write, lsn: int, tier: Tier, snapshot_id: int | None = None) -> None:
         with self._changed:
             if lsn:

@@ -87,7 +87,7 @@ def test_the_committer_hangs(folders: Surroundings, journal: Journal) -> None:
 
 def assert_committed_are_there(surroundings: Surroundings, journal: Journal) -> None:
     """What was told by now, while the server cannot commit any more."""
-    told = [write for write in list(journal.writes.values()) if Tier.COMMITTED in dict(write.told)]
+    told = [write for write in journal.so_far().values() if Tier.COMMITTED in dict(write.told)]
     found = read_tables(surroundings.catalog(), surroundings.namespace)
     assert told
     early = [write for write in told if write.name not in found.places]

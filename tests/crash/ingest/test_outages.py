@@ -28,9 +28,9 @@ def written_during(outage: JavaServer, reaches: Tier, journal: Journal) -> list[
     """Writes that were accepted while a server was down, and that came no further than to a tier."""
     with down(outage):
         journal.await_news(reaches, 300)  # what was under way
-        before = set(journal.writes)
+        before = journal.so_far()
         journal.await_news(reaches, 300)
-        news = [write for name, write in list(journal.writes.items()) if name not in before and write.told]
+        news = [write for name, write in journal.so_far().items() if name not in before and write.told]
         assert any(reaches in write.told for write in news)
         early = [write for write in news if max(write.told) > reaches]
         assert not early, f"told too early: {early[:3]}"

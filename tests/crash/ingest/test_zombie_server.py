@@ -54,7 +54,7 @@ def test_a_zombie_acknowledges_nothing_that_is_not_so(
             proxy.target = successor.port
             proxy.cut()
             journal.await_news(Tier.COMMITTED, 300)
-            before = set(journal.writes)
+            before = journal.so_far()
             zombie.resume()
             late.start()
             await_refusal(zombie)
@@ -64,7 +64,7 @@ def test_a_zombie_acknowledges_nothing_that_is_not_so(
             for writer in (producer, moving):
                 writer.finish()
             folders.assert_exactly_once(journal, successor, Tier.OBJECT_STORAGE)
-            news = [journal.writes[name] for name in journal.writes.keys() - before]
+            news = [write for name, write in journal.so_far().items() if name not in before]
             told = [
                 write
                 for write in news
