@@ -18,11 +18,14 @@ LOCK = ROOT / "requirements.lock"
 # A package imports from itself and from those before it. docs/architecture.md says what each is for.
 LAYERS = [
     "model",
+    "objects",
     "wal",
     "ingest",
     "client",
     "protocol",
     "connectors",
+    "sinks",
+    "pipeline",
     "observe",
     "testing",
     "config",

@@ -1,0 +1,1 @@
+"""What runs the epochs of a materialization."""

@@ -1,0 +1,194 @@
+"""Takes an epoch through its steps: prepare every sink, decide, commit every sink.
+
+Before the decision an epoch can be aborted, and after a crash it is as if it had never been. After it, it
+will be committed, however often we crash. The commit goes on while the next epoch is being read.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import ConfigError, Fenced, HeadraceError, Transient, UnexpectedFailure
+from headrace.model.checkpoints import JsonObject
+from headrace.pipeline.recovery_log import Decision, Recovered, RecoveryLog
+from headrace.sinks.contract import Epoch, Sink
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long what fails for a while is tried again, in seconds."""
+
+    first_pause: float = 0.1
+    longest_pause: float = 30.0
+    decide_for: float = 60.0
+    """A decision that cannot be written for so long stops the materialization; a commit is tried for ever."""
+
+    def pauses(self) -> _Pauses:
+        return _Pauses(self)
+
+
+class _Pauses:
+    def __init__(self, patience: Patience) -> None:
+        self._next, self._longest = patience.first_pause, patience.longest_pause
+
+    def next(self) -> float:
+        pause, self._next = self._next, min(2 * self._next, self._longest)
+        return pause
+
+
+class Coordinator:
+    """Of one materialization, in one process; `start` it, `run` epochs in order, `close` it.
+
+    `observe` is told of each step that was just done: `opened`, `prepared NAME`, `decided`, `committed NAME`
+    and `aborted NAME`.
+    """
+
+    def __init__(
+        self,
+        recovery_log: RecoveryLog,
+        sinks: Sequence[Sink],
+        *,
+        patience: Patience | None = None,
+        observe: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        names = [sink.name for sink in sinks]
+        if len(set(names)) != len(names):
+            raise ConfigError(f"two sinks have one name: {', '.join(sorted(names))}")
+        self._log = recovery_log
+        # What cannot be undone comes last, so that all that can fail before it has not failed.
+        self._sinks = sorted(sinks, key=lambda sink: sink.cannot_undo)
+        self._patience, self._observe = patience or Patience(), observe
+        self._decided: int | None = None
+        self._closing = threading.Event()
+        self._commits = ThreadPoolExecutor(1, thread_name_prefix="headrace-commit")
+        self._commit: Future[None] | None = None
+        self.stuck: dict[str, str] = {}
+        """Why a sink has not committed the last epoch yet, by its name."""
+
+    def start(self) -> Recovered:
+        """Fences off everybody before, finishes what they decided, and removes what they did not."""
+        recovered = self._log.open()
+        self._observe("opened")
+        decision = recovered.decision
+        handles = decision.handles if decision else {}
+        self._decided = decision.epoch if decision else None
+        for sink in self._sinks:
+            sink.start(self._decided, handles.get(sink.name), recovered.fence)
+        if decision is not None and not recovered.is_settled:
+            self._refuse_missing(decision)
+            self._commit_all(decision)
+            self._log.settle()
+        return recovered
+
+    def run(
+        self,
+        number: int,
+        runtime_checkpoint: JsonObject,
+        rows: Any,
+        summarize: Callable[[], JsonObject] = dict,
+    ) -> bool:
+        """Returns when the epoch is decided; False if it had been before, and nothing was done.
+
+        `summarize` is asked once everything is prepared; an error of its own aborts the epoch.
+        """
+        if self._decided is not None and number <= self._decided:
+            self.settle()
+            return False
+        if self._decided is not None and number > self._decided + 1:
+            raise ConfigError(
+                f"epoch {number} comes after epoch {self._decided}, and those between are nowhere: the "
+                "checkpoint of the query is not the one that belongs to this recovery log"
+            )
+        epoch = Epoch(number, self._log.fence, runtime_checkpoint, self.settle)
+        handles: dict[str, JsonObject] = {}
+        try:
+            for sink in self._sinks:
+                handles[sink.name] = sink.prepare(epoch, rows)
+                self._observe(f"prepared {sink.name}")
+            self.settle()  # so that a decision says of the epoch before that it is committed
+            decision = Decision(number, runtime_checkpoint, handles, summarize())
+        except Fenced:
+            raise  # whoever took over makes order
+        except Exception:
+            self._abort(number, handles)
+            raise
+        self._decide(decision)
+        self._decided = number
+        self._observe("decided")
+        self._commit = self._commits.submit(self._commit_all, decision)
+        return True
+
+    def settle(self) -> None:
+        """Returns when every sink has committed the last epoch; raises why one never will."""
+        if self._commit is not None:
+            self._commit.result()
+
+    def close(self) -> None:
+        """Finishes the commit that is under way, unless a sink is stuck; then the next start does."""
+        self._closing.set()
+        self._commits.shutdown(wait=True)
+        if self._commit is not None and self._commit.exception() is None:
+            self._log.settle()
+
+    def _decide(self, decision: Decision) -> None:
+        """Nothing is aborted when this fails: it may have been decided."""
+        pauses, until = self._patience.pauses(), time.monotonic() + self._patience.decide_for
+        while True:
+            try:
+                self._log.decide(decision)
+            except Transient as error:
+                if time.monotonic() > until or self._closing.is_set():
+                    raise
+                log.warning("epoch %d is not decided yet: %s", decision.epoch, error.message)
+                self._closing.wait(pauses.next())
+            else:
+                return
+
+    def _commit_all(self, decision: Decision) -> None:
+        """One that fails does not hold up the others."""
+        left = [sink for sink in self._sinks if sink.name in decision.handles]
+        pauses = self._patience.pauses()
+        while left:
+            left = [sink for sink in left if not self._is_committed(sink, decision)]
+            if left and self._closing.wait(pauses.next()):
+                names = ", ".join(sink.name for sink in left)
+                raise UnexpectedFailure(f"epoch {decision.epoch} is left to be committed by {names}")
+
+    def _is_committed(self, sink: Sink, decision: Decision) -> bool:
+        try:
+            sink.commit(decision.epoch, decision.handles[sink.name])
+        except Transient as error:
+            if self.stuck.get(sink.name) != error.message:
+                log.warning("epoch %d, sink %s: %s", decision.epoch, sink.name, error.message)
+            self.stuck[sink.name] = error.message
+            return False
+        self.stuck.pop(sink.name, None)
+        self._observe(f"committed {sink.name}")
+        return True
+
+    def _refuse_missing(self, decision: Decision) -> None:
+        missing = decision.handles.keys() - {sink.name for sink in self._sinks}
+        if missing:
+            raise ConfigError(
+                f"epoch {decision.epoch} was decided with the sinks {', '.join(sorted(missing))}, which are "
+                "not configured any more: configure them until the materialization has been stopped in good "
+                "order, then remove them"
+            )
+
+    def _abort(self, number: int, handles: dict[str, JsonObject]) -> None:
+        for sink in self._sinks:
+            if sink.name not in handles or sink.cannot_undo:
+                continue
+            try:
+                sink.abort(number, handles[sink.name])
+                self._observe(f"aborted {sink.name}")
+            except HeadraceError as error:
+                log.warning("epoch %d, sink %s was not aborted: %s", number, sink.name, error.message)

@@ -1,0 +1,276 @@
+"""The durable list of the epochs of a materialization that were decided, and of who may decide.
+
+    00000000000000000001.json   {"kind": "opened", "fence": 1, ...}
+    00000000000000000002.json   {"kind": "decided", "fence": 1, "epoch": 0, ...}
+    00000000000000000003.json   {"kind": "settled", "fence": 1, ...}
+    00000000000000000004.json   {"kind": "opened", "fence": 2, ...}
+
+A record is an object that only one can create, at the place after the last. Whoever opens the log takes that
+place from everybody who opened it before: their next record finds it taken, and they are fenced off. So the
+order of records is the order of events, however late a frozen process wakes up.
+
+Old records are removed, and a process that slept for so long could create one in the hole. So a record counts
+only if there is none after it when it is created; readers look at the last ones alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+from zlib import crc32
+
+from headrace.errors import ConfigError, Fenced, ProtocolError, Transient
+from headrace.model.checkpoints import START, JsonObject, to_json
+from headrace.objects import NoSuchObject, ObjectExists, ObjectStore
+
+_VERSION = 1
+_CHECKSUM = b',"crc32":"%08x"}\n'
+_CHECKSUM_BYTES = len(_CHECKSUM % 0)
+_NAME = re.compile(r"\d{20}\.json")
+_KEPT = 100  # records before the last decision, for people who look
+_REMOVED_EVERY = 20
+
+
+@dataclass(frozen=True)
+class Decision:
+    """An epoch that will be committed, however often we crash, from what is in here alone."""
+
+    epoch: int
+    runtime_checkpoint: JsonObject
+    handles: Mapping[str, JsonObject] = field(default_factory=dict)
+    """What each sink prepared, by the sink's name."""
+    summary: JsonObject = field(default_factory=dict)
+    """Counts and times, for people and for `good + dead = read`."""
+    id: str = field(default_factory=lambda: uuid4().hex)
+    """Tells a decision that was tried again from another one."""
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What a log says to whoever opens it."""
+
+    fence: int
+    decision: Decision | None
+    """The last one."""
+    is_settled: bool = False
+    """Whether it is known to be committed everywhere."""
+
+    @property
+    def runtime_checkpoint(self) -> JsonObject:
+        return START if self.decision is None else self.decision.runtime_checkpoint
+
+
+@dataclass(frozen=True)
+class _Record:
+    kind: str
+    fence: int
+    holder: str
+    at: str
+    decided_at: int
+    """The place of the last decision before this one; 0: there is none, or this is one."""
+    is_settled: bool
+    id: str
+    decision: JsonObject | None = None
+
+    def encode(self) -> bytes:
+        """JSON with a checksum as its last key, and a newline: what does not end so was cut off."""
+        body = to_json({"version": _VERSION, **vars(self)}).encode()
+        return body[:-1] + _CHECKSUM % crc32(body)
+
+
+class _Overtaken(Exception):
+    """The log has moved on while it was read."""
+
+
+class RecoveryLog:
+    """Of one materialization. `open` before anything is decided; not for several threads at once."""
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store, self._prefix = store, prefix.strip("/")
+        self._holder = f"{socket.gethostname()}:{os.getpid()}"
+        self._place = 0  # of the last record
+        self._decided_at = 0
+        self._is_settled = False
+        self._fence = 0
+        self._unremoved = 0
+
+    @property
+    def fence(self) -> int:
+        """0 before the log is opened."""
+        return self._fence
+
+    def read(self) -> Recovered:
+        """What the log says, for somebody who will not decide anything."""
+        while True:
+            place, last = self._last()
+            if last is None:
+                return Recovered(0, None)
+            with suppress(_Overtaken):
+                return Recovered(last.fence, self._decision(last.decided_at, place), last.is_settled)
+
+    def open(self) -> Recovered:
+        """Fences off whoever has opened it before, and says where they got to."""
+        self._fence = 0
+        while True:
+            self._place, last = self._last()
+            fence, decided_at, is_settled = (
+                (last.fence + 1, last.decided_at, last.is_settled) if last else (1, 0, False)
+            )
+            try:
+                decision = self._decision(decided_at, self._place)
+                if decision:  # who made it may have died before it was synced, and from here on we go by it
+                    self._store.sync(self._path(decided_at), "read the recovery log")
+                self._append(self._record("opened", fence, decided_at, is_settled, uuid4().hex))
+            except (_Overtaken, NoSuchObject, Fenced):
+                continue  # another one was there at the same moment: this one is later
+            self._fence, self._decided_at, self._is_settled = fence, decided_at, is_settled
+            return Recovered(fence, decision, is_settled)
+
+    def decide(self, decision: Decision) -> None:
+        """Returns when the epoch is decided. After a `Transient` error it may be: call again with the same.
+
+        After `Fenced` it may be as well, and then its commit is the other's task: abort nothing.
+        """
+        self._check_open()
+        body = {
+            "epoch": decision.epoch,
+            "runtime_checkpoint": decision.runtime_checkpoint,
+            "handles": dict(decision.handles),
+            "summary": decision.summary,
+        }
+        self._append(self._record("decided", self._fence, 0, False, decision.id, body))
+        self._decided_at, self._is_settled = self._place, False
+        self._unremoved += 1
+        if self._unremoved >= _REMOVED_EVERY:
+            with suppress(Transient):  # what stays behind does no harm
+                self._remove_old()
+
+    def settle(self) -> None:
+        """Says that the last decision is committed everywhere. Decisions after it say so of it as well."""
+        self._check_open()
+        if self._decided_at and not self._is_settled:
+            name = f"settled {self._decided_at} under fence {self._fence}"
+            self._append(self._record("settled", self._fence, self._decided_at, True, name))
+            self._is_settled = True
+
+    def _check_open(self) -> None:
+        if not self._fence:
+            raise ProtocolError("something is decided before the recovery log was opened", expected="open")
+
+    def _record(
+        self,
+        kind: str,
+        fence: int,
+        decided_at: int,
+        is_settled: bool,
+        name: str,
+        decision: JsonObject | None = None,
+    ) -> _Record:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        return _Record(kind, fence, self._holder, now, decided_at, is_settled, name, decision)
+
+    def _append(self, record: _Record) -> None:
+        what = "write the recovery log"
+        while True:
+            place = self._place + 1
+            try:
+                self._store.create(self._path(place), record.encode(), what)
+            except NoSuchObject:  # removed as soon as it was put: it was far behind
+                raise self._fenced(None) from None
+            except ObjectExists:
+                found = self._get(place)
+                if found is not None and self._is_own_settlement(found) and found.id != record.id:
+                    self._place = place  # its answer was lost
+                    continue
+                if found is None or found.id != record.id:
+                    raise self._fenced(found) from None
+            break
+        later = self._places(after=place)
+        if later:
+            raise self._fenced(self._get(later[-1]))
+        self._place = place
+
+    def _is_own_settlement(self, record: _Record) -> bool:
+        return record.kind == "settled" and record.fence == self._fence
+
+    def _fenced(self, by: _Record | None) -> Fenced:
+        who = f"{by.holder} at {by.at}" if by else "somebody"
+        return Fenced(
+            f"{self} was taken over by {who}: only one coordinator may run a materialization",
+            fence=self._fence,
+            taken_by=by.holder if by else "",
+        )
+
+    def _last(self) -> tuple[int, _Record | None]:
+        """The last place that is taken, and the last record that was not cut off.
+
+        One that was, by the machine's stop, was never told of to anybody.
+        """
+        places = self._places()
+        for place in reversed(places):
+            record = self._get(place)
+            if record is not None:
+                if record.kind == "decided":
+                    record = replace(record, decided_at=place)
+                return places[-1], record
+        return (places[-1] if places else 0), None
+
+    def _decision(self, place: int, last: int) -> Decision | None:
+        """The one at a place, where the log ended at another when that was read."""
+        if not place:
+            return None
+        record = self._get(place)
+        if record is None and self._places(after=last):
+            raise _Overtaken
+        if record is None or record.decision is None:
+            raise ConfigError(
+                f"{self} has lost its record {place}, which says what was decided last: restore it from a "
+                "backup, or start under another name"
+            )
+        return Decision(**record.decision, id=record.id)
+
+    def _get(self, place: int) -> _Record | None:
+        """None if it is not there, or was cut off."""
+        try:
+            data = self._store.get(self._path(place), "read the recovery log")
+        except NoSuchObject:
+            return None
+        if not data.endswith(b"}\n"):
+            return None
+        try:
+            raw: dict[str, Any] = json.loads(data)
+            version = raw.pop("version")
+            raw.pop("crc32", None)
+            if version == _VERSION and data.endswith(_CHECKSUM % crc32(data[:-_CHECKSUM_BYTES] + b"}")):
+                return _Record(**raw)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            version = _VERSION
+        if version != _VERSION:
+            raise ConfigError(f"{self} was written by another version ({version!r}): upgrade this one")
+        raise ConfigError(f"{self}: record {place} is damaged: restore it from a backup")
+
+    def __str__(self) -> str:
+        return f"the recovery log {self._store.url} {self._prefix}"
+
+    def _places(self, after: int = 0) -> list[int]:
+        offset = self._path(after) if after else None
+        paths = self._store.list(self._prefix, "read the recovery log", after=offset)
+        return [int(path[-25:-5]) for path in paths if _NAME.fullmatch(path.removeprefix(f"{self._prefix}/"))]
+
+    def _remove_old(self) -> None:
+        self._unremoved = 0
+        for place in self._places():
+            if place >= self._decided_at - _KEPT:
+                return
+            self._store.remove(self._path(place), "remove old records of the recovery log")
+
+    def _path(self, place: int) -> str:
+        return f"{self._prefix}/{place:020}.json"

@@ -1,0 +1,1 @@
+"""What takes part in the two-phase commit of an epoch."""

@@ -1,0 +1,72 @@
+"""What a sink is: it prepares an epoch where nobody sees it, and then commits or aborts it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.model.checkpoints import JsonObject
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One transaction of a materialization, as a sink sees it while it prepares."""
+
+    number: int
+    fence: int
+    """Of the coordinator; it goes up with every start."""
+    runtime_checkpoint: JsonObject
+    """Where the epoch ends in its sources."""
+    wait_for_previous: Callable[[], None]
+    """Returns when every sink has committed the epoch before; raises why that will not be."""
+
+
+class Sink(ABC):
+    """Errors are raised as `headrace.errors`: a `Transient` one is tried again, a `Terminal` one stops."""
+
+    name: str
+    """Of this sink in its materialization; its handles are kept under it."""
+
+    cannot_undo = False
+    """Whether `prepare` is seen by readers at once. Such a sink is prepared after all others, and must itself
+    recognise an epoch that it has had before."""
+
+    @abstractmethod
+    def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
+        """Makes order after whoever ran before, who may have died at any point, on any host.
+
+        Called once by each coordinator, before anything else. `decided` is the last epoch that was decided
+        and `handle` what this sink prepared for it: None if there is none, or if the sink is new. The epoch
+        may or may not be committed; `commit` follows. What was prepared for any other epoch was never
+        decided and never will be: remove it. Somebody who does not know that he was replaced may still be
+        preparing, and what he leaves behind is found at the next start; he cannot decide or commit it.
+        """
+
+    @abstractmethod
+    def prepare(self, epoch: Epoch, rows: Any) -> JsonObject:
+        """Does all of an epoch's work but the last step, and returns what that step needs, as JSON.
+
+        Called for each epoch in order, on the driver; `rows` is the epoch's DataFrame. After a crash the
+        same epoch may be prepared again, with the same rows in another order, and the first attempt's
+        leavings may still be there. Nothing may be seen by a reader yet, nor be lost when this process
+        dies: once the epoch is decided, the handle alone has to be enough.
+        """
+
+    @abstractmethod
+    def commit(self, epoch: int, handle: JsonObject) -> None:
+        """Lets readers see the epoch, all of it at once.
+
+        Called after the decision, as often as it takes, also for an epoch that is committed already (by
+        this process or another), in a new process and on another host: it has one effect. Not guaranteed:
+        that the process that prepared is still there, that other sinks have committed, or that nobody else
+        is doing the same at this moment.
+        """
+
+    @abstractmethod
+    def abort(self, epoch: int, handle: JsonObject) -> None:
+        """Removes what `prepare` left. Called at most for an epoch that was not decided, any number of times.
+
+        Not guaranteed to be called: a process may die first. Then `start` finds what is left.
+        """

@@ -1,0 +1,373 @@
+"""Epochs through crashes at every step: each sink has each of them once, or none has it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import ConfigError, EndpointUnavailable, Fenced, ProtocolError, Terminal
+from headrace.model.checkpoints import JsonObject
+from headrace.objects import ObjectStore
+from headrace.pipeline.coordinator import Coordinator, Patience
+from headrace.pipeline.recovery_log import RecoveryLog
+from headrace.sinks.contract import Epoch, Sink
+from headrace.testing.memory_sink import MemorySink, MemoryTarget
+from tests.wal.support import PATIENCE, await_true
+
+QUICK = Patience(first_pause=0.001, longest_pause=0.01, decide_for=0.05)
+
+
+class Crash(BaseException):
+    """The end of the process, as far as it can be played in one."""
+
+
+class AuthoritativeSink(Sink):
+    """Commits while it prepares, and knows an epoch that it has had."""
+
+    cannot_undo = True
+
+    def __init__(self, name: str, target: MemoryTarget) -> None:
+        self.name, self.target = name, target
+
+    def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
+        pass
+
+    def prepare(self, epoch: Epoch, rows: Any) -> JsonObject:
+        with self.target.lock:
+            self.target.committed.setdefault(epoch.number, list(rows))
+        return {}
+
+    def commit(self, epoch: int, handle: JsonObject) -> None:
+        assert epoch in self.target.committed
+
+    def abort(self, epoch: int, handle: JsonObject) -> None:
+        raise AssertionError("it cannot be undone")
+
+
+class World:
+    """What outlives processes: the recovery log, the sinks' targets, and how far Spark's own log goes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = ObjectStore((folder / "state").as_uri())
+        self.good, self.dead, self.view = MemoryTarget(), MemoryTarget(), MemoryTarget()
+        self.steps: list[str] = []
+
+    def sinks(self) -> list[Sink]:
+        return [
+            AuthoritativeSink("view", self.view),
+            MemorySink("good", self.good),
+            MemorySink("dead", self.dead),
+        ]
+
+    def coordinator(
+        self, observe: Callable[[str], None] | None = None, sinks: Sequence[Sink] | None = None
+    ) -> Coordinator:
+        log = RecoveryLog(self.store, "log")
+        return Coordinator(
+            log,
+            self.sinks() if sinks is None else sinks,
+            patience=QUICK,
+            observe=observe or self.steps.append,
+        )
+
+    def targets(self) -> list[MemoryTarget]:
+        return [self.good, self.dead, self.view]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def rows_of(epoch: int) -> list[int]:
+    return [10 * epoch, 10 * epoch + 1]
+
+
+def run_epochs(coordinator: Coordinator, first: int, last: int) -> None:
+    coordinator.start()
+    for epoch in range(first, last + 1):
+        coordinator.run(epoch, {"offsets": epoch}, rows_of(epoch), lambda: {"read": 2})
+    coordinator.close()
+    coordinator.settle()
+
+
+def assert_exactly_once(world: World, last: int) -> None:
+    expected = [row for epoch in range(last + 1) for row in rows_of(epoch)]
+    for target in world.targets():
+        assert target.rows == expected
+        assert target.staged == {}
+
+
+def test_an_epoch_passes_its_steps_in_order(world: World) -> None:
+    run_epochs(world.coordinator(), 0, 0)
+    assert world.steps == [
+        "opened",
+        "prepared good",
+        "prepared dead",
+        "prepared view",
+        "decided",
+        "committed good",
+        "committed dead",
+        "committed view",
+    ]
+    recovered = RecoveryLog(world.store, "log").read()
+    assert recovered.decision is not None
+    assert (recovered.decision.summary, recovered.is_settled) == ({"read": 2}, True)
+    assert_exactly_once(world, 0)
+
+
+STEPS_OF_TWO_EPOCHS = 1 + 2 * 7
+
+
+@pytest.mark.parametrize("rewind", [0, 1, 2])
+@pytest.mark.parametrize("step", range(STEPS_OF_TWO_EPOCHS))
+def test_a_crash_after_any_step_neither_loses_nor_repeats(world: World, step: int, rewind: int) -> None:
+    """And then again at every step of the recovery; Spark may replay epochs that were decided before."""
+    run_epochs(world.coordinator(), 0, 0)
+    seen = 0
+
+    def crash(_: str) -> None:
+        nonlocal seen
+        seen += 1
+        if seen > step:
+            raise Crash
+
+    with pytest.raises(Crash):
+        run_epochs(world.coordinator(crash), 1, 2)
+    decided = RecoveryLog(world.store, "log").read().decision
+    assert decided is not None
+    for again in range(8):
+        seen, step = 0, again
+        try:
+            run_epochs(world.coordinator(crash), max(decided.epoch + 1 - rewind, 0), 2)
+        except Crash:
+            decided = RecoveryLog(world.store, "log").read().decision
+            assert decided is not None
+    run_epochs(world.coordinator(), max(decided.epoch + 1 - rewind, 0), 3)
+    assert_exactly_once(world, 3)
+
+
+def test_nothing_is_seen_before_the_decision(world: World) -> None:
+    def look(step: str) -> None:
+        if step.startswith("prepared"):
+            assert world.good.committed == world.dead.committed == {}
+
+    run_epochs(world.coordinator(look), 0, 0)
+
+
+class Failing(MemorySink):
+    """Fails as it is told to, as long as it is told to."""
+
+    def __init__(self, name: str, target: MemoryTarget) -> None:
+        super().__init__(name, target)
+        self.prepare_error: Exception | None = None
+        self.commit_error: Exception | None = None
+        self.abort_error: Exception | None = None
+
+    def prepare(self, epoch: Epoch, rows: Any) -> JsonObject:
+        if self.prepare_error:
+            raise self.prepare_error
+        return super().prepare(epoch, rows)
+
+    def commit(self, epoch: int, handle: JsonObject) -> None:
+        if self.commit_error:
+            raise self.commit_error
+        super().commit(epoch, handle)
+
+    def abort(self, epoch: int, handle: JsonObject) -> None:
+        if self.abort_error:
+            raise self.abort_error
+        super().abort(epoch, handle)
+
+
+def test_when_one_cannot_prepare_all_that_is_prepared_is_aborted(world: World) -> None:
+    good, dead = Failing("good", world.good), Failing("dead", world.dead)
+    coordinator = world.coordinator(sinks=[good, dead])
+    coordinator.start()
+    dead.prepare_error = EndpointUnavailable("it is away")
+    with pytest.raises(EndpointUnavailable):
+        coordinator.run(0, {}, rows_of(0))
+    assert world.steps == ["opened", "prepared good", "aborted good"]
+    assert world.good.staged == {}
+    dead.prepare_error = None
+    assert coordinator.run(0, {}, rows_of(0))
+    coordinator.settle()
+    assert world.good.rows == world.dead.rows == rows_of(0)
+    coordinator.close()
+
+
+def test_counts_that_do_not_add_up_abort_the_epoch(world: World) -> None:
+    def summarize() -> JsonObject:
+        raise ProtocolError("read 3 rows, but good and dead are 2")
+
+    coordinator = world.coordinator()
+    coordinator.start()
+    with pytest.raises(ProtocolError):
+        coordinator.run(0, {}, rows_of(0), summarize)
+    assert (world.good.staged, world.good.committed) == ({}, {})
+    assert RecoveryLog(world.store, "log").read().decision is None
+    coordinator.close()
+
+
+def test_a_sink_that_is_fenced_off_while_it_prepares_leaves_order_to_who_took_over(world: World) -> None:
+    good, dead = MemorySink("good", world.good), Failing("dead", world.dead)
+    dead.prepare_error = Fenced("another one took over")
+    coordinator = world.coordinator(sinks=[good, dead])
+    coordinator.start()
+    with pytest.raises(Fenced):
+        coordinator.run(0, {}, rows_of(0))
+    assert world.steps == ["opened", "prepared good"]
+    coordinator.close()
+
+
+def test_an_abort_that_fails_is_made_good_at_the_next_start(world: World) -> None:
+    good, dead = Failing("good", world.good), Failing("dead", world.dead)
+    coordinator = world.coordinator(sinks=[good, dead])
+    coordinator.start()
+    dead.prepare_error, good.abort_error = EndpointUnavailable("away"), EndpointUnavailable("away too")
+    with pytest.raises(EndpointUnavailable, match=r"away$"):
+        coordinator.run(0, {}, rows_of(0))
+    coordinator.close()
+    assert world.good.staged
+    run_epochs(world.coordinator(sinks=[MemorySink("good", world.good)]), 0, 0)
+    assert world.good.staged == {}
+    assert world.good.rows == rows_of(0)
+
+
+def test_a_sink_that_cannot_commit_holds_up_no_other_and_names_itself(world: World) -> None:
+    good, dead = Failing("good", world.good), Failing("dead", world.dead)
+    good.commit_error = EndpointUnavailable("the table is locked")
+    coordinator = world.coordinator(sinks=[good, dead])
+    coordinator.start()
+    coordinator.run(0, {}, rows_of(0))
+    await_true(lambda: world.dead.rows == rows_of(0) and bool(coordinator.stuck))
+    assert coordinator.stuck == {"good": "the table is locked"}
+    assert world.good.rows == []
+    good.commit_error = None
+    coordinator.settle()
+    assert world.good.rows == rows_of(0)
+    assert coordinator.stuck == {}
+    coordinator.close()
+
+
+def test_the_next_epoch_is_prepared_while_the_last_one_is_committed_and_decided_after_it(
+    world: World,
+) -> None:
+    good = Failing("good", world.good)
+    good.commit_error = EndpointUnavailable("slow")
+    coordinator = world.coordinator(sinks=[good])
+    coordinator.start()
+    coordinator.run(0, {}, rows_of(0))
+    running = threading.Thread(target=coordinator.run, args=(1, {}, rows_of(1)))
+    running.start()
+    await_true(lambda: world.steps.count("prepared good") == 2)
+    assert world.steps.count("decided") == 1
+    good.commit_error = None
+    running.join(PATIENCE)
+    coordinator.settle()
+    assert world.good.rows == rows_of(0) + rows_of(1)
+    coordinator.close()
+
+
+def test_a_commit_that_never_can_be_stops_the_materialization(world: World) -> None:
+    good = Failing("good", world.good)
+    good.commit_error = Terminal("the table was dropped")
+    coordinator = world.coordinator(sinks=[good])
+    coordinator.start()
+    coordinator.run(0, {}, rows_of(0))
+    with pytest.raises(Terminal, match="dropped"):
+        coordinator.run(1, {}, rows_of(1))
+    coordinator.close()
+    assert not RecoveryLog(world.store, "log").read().is_settled
+
+
+def test_closing_leaves_a_stuck_commit_to_the_next_start(world: World) -> None:
+    good = Failing("good", world.good)
+    good.commit_error = EndpointUnavailable("away")
+    coordinator = world.coordinator(sinks=[good])
+    coordinator.start()
+    coordinator.run(0, {}, rows_of(0))
+    await_true(lambda: bool(coordinator.stuck))
+    coordinator.close()
+    assert world.good.rows == []
+    successor = world.coordinator(sinks=[MemorySink("good", world.good)])
+    successor.start()
+    assert world.good.rows == rows_of(0)
+    successor.close()
+
+
+def test_a_zombie_decides_nothing_and_aborts_nothing(world: World) -> None:
+    zombie = world.coordinator(sinks=[MemorySink("good", world.good)])
+    zombie.start()
+    successor = world.coordinator(sinks=[MemorySink("good", world.good)])
+    successor.start()
+    with pytest.raises(Fenced):
+        zombie.run(0, {}, [666])
+    assert "aborted good" not in world.steps
+    successor.run(0, {}, rows_of(0))
+    successor.settle()
+    assert world.good.rows == rows_of(0)
+    zombie.close()
+    successor.close()
+    run_epochs(world.coordinator(sinks=[MemorySink("good", world.good)]), 1, 1)
+    assert world.good.staged == {}, "what a zombie left is removed at the next start"
+
+
+def test_a_decision_is_tried_again_and_nothing_is_aborted_if_it_stays_unknown(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide, failures = RecoveryLog.decide, [3]
+
+    def flaky(self: RecoveryLog, decision: Any) -> None:
+        failures[0] -= 1
+        if failures[0] >= 0:
+            raise EndpointUnavailable("the store is away")
+        decide(self, decision)
+
+    monkeypatch.setattr(RecoveryLog, "decide", flaky)
+    coordinator = world.coordinator(sinks=[MemorySink("good", world.good)])
+    coordinator.start()
+    coordinator.run(0, {}, rows_of(0))
+    failures[0] = 1_000_000
+    with pytest.raises(EndpointUnavailable):
+        coordinator.run(1, {}, rows_of(1))
+    assert "aborted good" not in world.steps
+    coordinator.close()
+    assert world.good.rows == rows_of(0)
+
+
+def test_an_epoch_out_of_turn_is_refused(world: World) -> None:
+    coordinator = world.coordinator()
+    coordinator.start()
+    coordinator.run(0, {}, rows_of(0))
+    assert not coordinator.run(0, {}, [666])
+    with pytest.raises(ConfigError, match="epoch 2 comes after epoch 0"):
+        coordinator.run(2, {}, rows_of(2))
+    coordinator.close()
+    assert_exactly_once(world, 0)
+
+
+def test_a_sink_is_removed_only_when_it_has_everything(world: World) -> None:
+    good, dead = MemorySink("good", world.good), Failing("dead", world.dead)
+    dead.commit_error = EndpointUnavailable("away")
+    coordinator = world.coordinator(sinks=[good, dead])
+    coordinator.start()
+    coordinator.run(0, {}, rows_of(0))
+    coordinator.close()
+    with pytest.raises(ConfigError, match="epoch 0 was decided with the sinks dead"):
+        world.coordinator(sinks=[good]).start()
+    whole = world.coordinator(sinks=[good, MemorySink("dead", world.dead)])
+    whole.start()
+    whole.close()
+    alone = world.coordinator(sinks=[good])
+    alone.start()
+    alone.close()
+
+
+def test_two_sinks_of_one_name_are_refused(world: World) -> None:
+    with pytest.raises(ConfigError, match="one name"):
+        world.coordinator(sinks=[MemorySink("good", world.good)] * 2)
