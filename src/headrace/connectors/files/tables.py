@@ -1,0 +1,122 @@
+"""What is known of the files under a prefix: format and columns, in objects that are only ever added."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import orjson
+
+from headrace.connectors.files.config import FilesResource
+from headrace.connectors.files.layout import ABOUT, DATA, STAGED
+from headrace.connectors.files.storage import Storage
+from headrace.errors import EndpointError, EndpointUnavailable
+from headrace.model.field_types import FieldType, Kind
+from headrace.model.materializations import Binding
+
+_NAME = re.compile(r"table-(\d{6,})\.json")
+
+
+@dataclass(frozen=True)
+class Table:
+    """The files under one prefix."""
+
+    version: int
+    format: str
+    columns: Mapping[str, str]
+    """Types by name, of every column that a file may have."""
+    holds_data: bool
+
+    def same_type(self, name: str, field_type: FieldType) -> bool:
+        return self.columns.get(name) == str(field_type)
+
+    def conflict(self, name: str, field_type: FieldType) -> str | None:
+        """Why a column cannot be written, given the files that are there."""
+        if not self.holds_data or name not in self.columns or self.same_type(name, field_type):
+            return None
+        return (
+            f"column {name!r} is {self.columns[name]} in the files that are there "
+            f"and the field is {field_type}: change the schema back, or materialize into a new prefix"
+        )
+
+
+def read_table(storage: Storage, prefix: str) -> Table | None:
+    names = (_NAME.fullmatch(found.name) for found in storage.objects(f"{prefix}/{ABOUT}"))
+    version = max((int(name[1]) for name in names if name), default=0)
+    if not version:
+        return None
+    path = _path(prefix, version)
+    try:
+        raw = orjson.loads(storage.read(path))
+        stored_format, columns = str(raw["format"]), {str(k): str(v) for k, v in raw["columns"].items()}
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        raise EndpointError(f"{path} is not what the connector wrote: choose a new prefix") from None
+    holds_data = storage.holds_any(f"{prefix}/{DATA}") or storage.holds_any(f"{prefix}/{STAGED}")
+    return Table(version, stored_format, columns, holds_data)
+
+
+def add_table(storage: Storage, prefix: str, table: Table) -> None:
+    raw = orjson.dumps({"format": table.format, "columns": dict(table.columns)}, option=orjson.OPT_INDENT_2)
+    if not storage.create(_path(prefix, table.version), raw):
+        raise EndpointUnavailable(f"somebody else has just changed the table at {prefix!r}: try again")
+
+
+def wanted_columns(binding: Binding) -> dict[str, FieldType]:
+    columns = {field.name: field.type for field in (*binding.keys, *binding.values)}
+    if binding.document:
+        columns[binding.document] = FieldType(Kind.JSON)
+    return columns
+
+
+def plan_table(
+    binding: Binding, resource: FilesResource, table: Table | None
+) -> tuple[Table, list[str]] | None:
+    """The table as it is to be and what is new about it; None if it is so already."""
+    columns = {name: str(field_type) for name, field_type in wanted_columns(binding).items()}
+    prefix = resource.prefix
+    if table is None:
+        listed = ", ".join(f"{name} {field_type}" for name, field_type in columns.items())
+        return Table(1, resource.format, columns, False), [f"create {prefix}: {resource.format}, {listed}"]
+    if problem := format_conflict(resource, table):
+        raise EndpointError(problem)
+    changes = []
+    if table.format != resource.format:
+        changes.append(f"write {prefix} as {resource.format}")
+    for name, field_type in wanted_columns(binding).items():
+        if problem := table.conflict(name, field_type):
+            raise EndpointError(problem)
+        if name not in table.columns:
+            changes.append(f"add column {name} {field_type} to {prefix}")
+        elif not table.same_type(name, field_type):
+            changes.append(f"change column {name} of {prefix}, which has no rows, to {field_type}")
+    if not changes:
+        return None
+    merged = {**table.columns, **columns}
+    return replace(table, version=table.version + 1, format=resource.format, columns=merged), changes
+
+
+def format_conflict(resource: FilesResource, table: Table) -> str | None:
+    if table.holds_data and table.format != resource.format:
+        return (
+            f"the files at {resource.prefix!r} are {table.format} and the format is {resource.format}: "
+            "change it back, or materialize into a new prefix"
+        )
+    return None
+
+
+def check_applied(binding: Binding, resource: FilesResource, table: Table | None) -> None:
+    """Refuses to write what Apply has not made ready."""
+    columns = wanted_columns(binding).items()
+    if (
+        table is None
+        or table.format != resource.format
+        or not all(table.same_type(name, field_type) for name, field_type in columns)
+    ):
+        raise EndpointError(
+            f"{resource.prefix!r} is not ready for this binding: apply the materialization first"
+        )
+
+
+def _path(prefix: str, version: int) -> str:
+    return f"{prefix}/{ABOUT}/table-{version:06}.json"

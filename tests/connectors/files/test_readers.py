@@ -1,0 +1,119 @@
+"""What a reader sees while files come in, and what a large transaction costs."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from headrace.errors import HeadraceError
+from headrace.model.key_range import FULL_RANGE
+from headrace.protocol.messages import (
+    Acknowledge,
+    Acknowledged,
+    Flush,
+    Flushed,
+    Open,
+    Opened,
+    StartCommit,
+    StartedCommit,
+    Store,
+)
+from headrace.testing import MemoryLog
+from tests.connectors.files.driving import CLIENT, applied, things, write
+from tests.connectors.files_endpoint import FilesEndpointUnderTest
+
+ROWS = 200
+DOCUMENTS = 500_000
+MOST_MEMORY = 300 << 20
+"""What 500,000 documents may add; they are 1 GB as rows in memory."""
+
+
+def test_a_reader_that_polls_never_sees_part_of_a_transaction(any_endpoint: FilesEndpointUnderTest) -> None:
+    """Over the whole prefix, as a user would who knows nothing of its folders."""
+    view, log, done = applied(any_endpoint.config, things()), MemoryLog(), threading.Event()
+    errors: list[HeadraceError] = []
+
+    def write_on() -> None:
+        try:
+            for number in range(12):
+                first, second = number * 2 * ROWS, (number * 2 + 1) * ROWS
+                write(view, log, range(first, second), range(second, second + ROWS))
+        except HeadraceError as error:
+            errors.append(error)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=write_on)
+    thread.start()
+    seen = list(counts(any_endpoint, done))
+    thread.join()
+    assert not errors
+    assert all(count % ROWS == 0 for count in seen), "a part of a transaction was seen"
+    assert seen == sorted(seen), "what was seen went away"
+    assert len(set(seen)) > 2, "the reader must have looked while files came in"
+    assert counted(any_endpoint) == 23 * ROWS, "all but the last, which is not acknowledged"
+
+
+def counts(endpoint: FilesEndpointUnderTest, done: threading.Event) -> Iterator[int]:
+    while not done.is_set():
+        yield counted(endpoint)
+
+
+def counted(endpoint: FilesEndpointUnderTest) -> int:
+    """How many rows there are, each of which must be there once."""
+    found = ds.dataset(f"{endpoint.root}/things", format="parquet", filesystem=endpoint.filesystem)
+    if not found.files:
+        return 0
+    rows = found.to_table().column("id").to_pylist()
+    assert len(set(rows)) == len(rows)
+    return len(rows)
+
+
+def test_a_large_transaction_takes_little_memory(folder: FilesEndpointUnderTest) -> None:
+    """In a process of its own, whose peak is its own too."""
+    code = (
+        "import json, sys; from tests.connectors.files.test_readers import write_much;"
+        "write_much(json.loads(sys.argv[1]))"
+    )
+    subprocess.run([sys.executable, "-c", code, json.dumps(dict(folder.config))], check=True)
+    (path,) = folder.files("things")
+    about = pq.read_metadata(path)
+    assert about.num_rows == DOCUMENTS
+    assert about.num_row_groups > 3
+
+
+def write_much(config: dict[str, Any]) -> None:
+    """Message by message, since the runtime of tests has a whole transaction in memory."""
+    view = applied(config, things(text={"type": "string"}))
+    text = pa.array(["x" * 2000] * 1000)
+    with CLIENT.transactions() as stream:
+        stream.send(Open(view, "1", FULL_RANGE))
+        assert isinstance(stream.receive(), Opened)
+        stream.send(Acknowledge())
+        assert isinstance(stream.receive(), Acknowledged)
+        stream.send(Flush())
+        assert isinstance(stream.receive(), Flushed)
+        before = peak()
+        for begin in range(0, DOCUMENTS, len(text)):
+            keys = pa.RecordBatch.from_pydict({"id": pa.array(range(begin, begin + len(text)))})
+            values = pa.RecordBatch.from_pydict({"text": text})
+            stream.send(Store(0, keys, values, None, pa.array([False] * len(text))))
+        stream.send(StartCommit({"n": 1}))
+        assert isinstance(stream.receive(), StartedCommit)
+        stream.send(Acknowledge())
+        assert isinstance(stream.receive(), Acknowledged)
+    added = peak() - before
+    assert added < MOST_MEMORY, f"{added >> 20} MiB"
+
+
+def peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
