@@ -12,6 +12,7 @@ from hypothesis import settings
 from devtools.iceberg_rest import IcebergRestCatalog
 from devtools.kafka_broker import KafkaBroker
 from devtools.postgres_server import PostgresServer
+from devtools.redis_server import RedisServer
 from devtools.s3_server import S3Server
 
 # No deadline: a busy machine is not a defect. By hand each run looks somewhere new, and the printed blob
@@ -32,6 +33,20 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     name = f"test_{uuid4().hex}"
     yield postgres_server.create_database(name)
     postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    """A server with nothing in it but what this test puts there."""
+    with redis_server.client() as client:
+        client.flushall()
+    return redis_server.url
 
 
 @pytest.fixture(scope="session")

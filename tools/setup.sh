@@ -91,6 +91,22 @@ provide_java() {
     fi
 }
 
+# The tests of the Redis connector start one. All else works without it, so its absence is only reported.
+provide_redis() {
+    if command -v redis-server >/dev/null; then
+        return
+    fi
+    package=redis-server
+    if ! command -v apt-get >/dev/null; then
+        say "There is no redis-server on the PATH, which the tests need: install Redis 6.2 or later."
+    elif [ "$(id -u)" -ne 0 ]; then
+        say "There is no redis-server, which the tests need: run sudo apt-get install $package."
+    else
+        # In a shell of its own, which alone ends if that fails.
+        (install_system_package "$package") || say "So there is no redis-server, which the tests need."
+    fi
+}
+
 is_usable() {
     [ ! -e "$unfinished" ] && is_supported "$venv/bin/python" && "$venv/bin/python" -m pip --version >/dev/null 2>&1
 }
@@ -131,3 +147,4 @@ rm "$unfinished"
 say "Installing headrace"
 install --no-deps --no-build-isolation --editable .
 provide_java
+provide_redis
