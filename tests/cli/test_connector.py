@@ -39,10 +39,10 @@ def test_help(command: list[str]) -> None:
 def test_help_of_connector_has_examples_and_the_names() -> None:
     shown = run("connector", "--help").stdout
     assert "headrace connector sqlite --grpc 127.0.0.1:9000" in shown
-    assert "NAME is one of: postgres, sqlite." in shown
+    assert "NAME is one of: files, postgres, redis, sqlite, webhook." in shown
 
 
-@pytest.mark.parametrize("name", ["sqlite", "postgres"])
+@pytest.mark.parametrize("name", ["files", "postgres", "redis", "sqlite", "webhook"])
 def test_spec_prints_json_schemas(name: str) -> None:
     answer = json.loads(run("connector", name, "--spec").stdout)
     for schema in (answer["endpoint_schema"], answer["resource_schema"]):
@@ -54,7 +54,10 @@ def test_spec_prints_json_schemas(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["nosuch", "--spec"], "there is no connector 'nosuch'; there are postgres, sqlite"),
+        (
+            ["nosuch", "--spec"],
+            "there is no connector 'nosuch'; there are files, postgres, redis, sqlite, webhook",
+        ),
         (["sqlite"], "say where to listen with --grpc HOST:PORT"),
         (["sqlite", "--grpc", "0.0.0.0:0"], "can be reached by others"),
         (["sqlite", "--grpc", "example.com:0"], "can be reached by others"),
