@@ -17,11 +17,15 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 	@PYTHON='$(PYTHON)' tools/setup.sh
 	@touch $@
 
-demo: setup ## write and materialize made-up orders, with four kill -9, and compare the totals
-	@$(BIN)/headrace demo
+demo: setup ## the whole product: made-up orders into a view, with kill -9, compared with DuckDB
+	@HEADRACE_JARS_CACHE="$${HEADRACE_JARS_CACHE:-$(CURDIR)/.jars}" $(BIN)/headrace demo
+
+# What starts processes, kills them and looks at them has the machine for itself.
+ALONE := tests/bench tests/cli tests/cluster tests/crash tests/ingest_process
 
 test: lint ## lint, then run all tests
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ALONE:%=--ignore=%)
+	$(BIN)/pytest $(ALONE)
 
 lint: setup ## check style and types
 	$(BIN)/ruff check
