@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from devtools.java import find_java
 from devtools.processes import free_port, start_server, stop_server, tail
+from headrace.pipeline.java import find_java
 
 _START_SECONDS = 120.0
 

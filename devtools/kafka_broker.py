@@ -13,9 +13,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic  # its typed home
 
-from devtools.jars import Jar, fetch_jars
 from devtools.java_server import JavaServer, JavaServerError, environment, java_command, write_properties
 from devtools.processes import free_port
+from headrace.pipeline.jars import Jar, fetch_jars
 
 _JARS = [
     Jar("org.apache.kafka", "kafka_2.13", "4.3.1"),

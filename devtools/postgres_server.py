@@ -90,6 +90,10 @@ class PostgresServer:
         self._execute(f"CREATE DATABASE {_quoted(name)}")
         return self._database_url(name)
 
+    def copy_database(self, name: str, to: str) -> None:
+        """As restoring a dump of it under another name; nobody may be connected to it."""
+        self._execute(f"CREATE DATABASE {_quoted(to)} TEMPLATE {_quoted(name)}")
+
     def drop_database(self, name: str) -> None:
         """Drops a database, and whoever is still connected to it."""
         self._execute(f"DROP DATABASE {_quoted(name)} WITH (FORCE)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -14,6 +15,9 @@ from devtools.kafka_broker import KafkaBroker
 from devtools.postgres_server import PostgresServer
 from devtools.redis_server import RedisServer
 from devtools.s3_server import S3Server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # No deadline: a busy machine is not a defect. By hand each run looks somewhere new, and the printed blob
 # brings a failure back; in CI all runs look at the same, so that a red one is the change's own doing.
@@ -75,3 +79,27 @@ def rest_catalog(s3_server: S3Server) -> Iterator[IcebergRestCatalog]:
     s3_server.create_bucket("warehouse")
     with IcebergRestCatalog("s3://warehouse/rest", s3_server) as catalog:
         yield catalog
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """With everything that a pipeline may need; catalogs are added by tests (`spark.conf.set`)."""
+    # Imported here, since most tests do without it and would wait for it.
+    from headrace.pipeline.session import SparkSettings, make_session
+    from headrace.pipeline.spark_lines import Needs
+
+    conf = {
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark")),
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    session = make_session(SparkSettings(master="local[2,4]", conf=conf), "tests", list(Needs))
+    yield session
+    session.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """PySpark leaves the sockets that it collects results by to the garbage collector."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))

@@ -1,7 +1,7 @@
 """Jars by their Maven coordinates, with all that they need.
 
-The Ivy inside PySpark downloads them from where it is used to; a set of jars is downloaded once and then
-kept in the folder .jars of this repository, or in HEADRACE_JARS_CACHE.
+The Ivy inside PySpark downloads them from where it is used to. A set of jars is downloaded once, and then
+kept in the user's cache, or in the folder that HEADRACE_JARS_CACHE names.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import importlib.util
+import logging
 import os
 import re
 import shutil
@@ -20,16 +21,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from devtools.java import find_java
+from headrace.errors import ConfigError
+from headrace.pipeline.java import find_java
 
-_REPOSITORY = Path(__file__).parents[1]
+log = logging.getLogger(__name__)
+
 # Less than a test may take. The largest set takes 40 s.
 _DOWNLOAD_SECONDS = 240.0
 _OUTPUT_TAIL_LINES = 40
 _RETRIEVED = "[organisation]_[artifact]-[revision](-[classifier]).[ext]"
 
 
-class JarsError(RuntimeError):
+class JarsError(ConfigError):
     """The jars cannot be had."""
 
 
@@ -40,11 +43,12 @@ class Jar:
     version: str
     # A jar with a classifier comes alone, without what its artifact depends on.
     classifier: str = ""
+    alone: bool = False
 
 
 def fetch_jars(name: str, jars: Sequence[Jar]) -> list[Path]:
     """The files of these jars and of all that they depend on; `name` is for the reader of the cache."""
-    cache = Path(os.environ.get("HEADRACE_JARS_CACHE") or _REPOSITORY / ".jars")
+    cache = Path(os.environ.get("HEADRACE_JARS_CACHE") or Path.home() / ".cache/headrace/jars")
     digest = hashlib.sha256(_module(jars).encode()).hexdigest()[:12]
     # The folder is there only when it is complete: a download ends with the renaming of another.
     folder = cache / f"{name}-{digest}"
@@ -52,6 +56,7 @@ def fetch_jars(name: str, jars: Sequence[Jar]) -> list[Path]:
         cache.mkdir(parents=True, exist_ok=True)
         with _locked(cache / f"{folder.name}.lock"):
             if not folder.is_dir():
+                log.warning("downloading the jars of %s, once, to %s", name, folder)
                 _download_anew(jars, folder)
     return sorted(folder.iterdir())
 
@@ -61,7 +66,7 @@ def pyspark_jars(*artifacts: str) -> list[Path]:
     # Importing the package takes a second; its place is all that is needed.
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise JarsError("PySpark is not installed: run `make setup`")
+        raise JarsError("PySpark is not installed: pip install 'headrace[spark]'")
     folder = Path(spec.origin).parent / "jars"
     return [_only_version_of(artifact, folder) for artifact in artifacts]
 
@@ -141,10 +146,11 @@ def _module(jars: Sequence[Jar]) -> str:
 
 def _dependency(jar: Jar) -> str:
     coordinates = f"org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)}"
+    alone = 'conf="default->master" transitive="false"'
+    with_all = 'conf="default->default"'
     if not jar.classifier:
-        return f'<dependency {coordinates} conf="default->default"/>'
+        return f"<dependency {coordinates} {alone if jar.alone else with_all}/>"
     classified = (
         f'name={quoteattr(jar.artifact)} type="jar" ext="jar" m:classifier={quoteattr(jar.classifier)}'
     )
-    alone = 'conf="default->master" transitive="false"'
     return f"<dependency {coordinates} {alone}><artifact {classified}/></dependency>"

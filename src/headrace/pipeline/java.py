@@ -1,4 +1,4 @@
-"""The Java that Spark and the servers of the tests run on."""
+"""The Java that Spark runs on."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import os
 import shutil
 from pathlib import Path
 
+from headrace.errors import ConfigError
 
-class JavaNotFound(RuntimeError):
+
+class JavaNotFound(ConfigError):
     """There is no Java on this machine."""
 
 

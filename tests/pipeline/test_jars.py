@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from devtools.jars import Jar, JarsError, fetch_jars, pyspark_jars
-from devtools.java import JavaNotFound, find_java
+from headrace.pipeline.jars import Jar, JarsError, fetch_jars, pyspark_jars
+from headrace.pipeline.java import JavaNotFound, find_java
 
 REPOSITORY = Path(__file__).parents[2]
 JARS = [Jar("org.example", "example", "1.0")]
 FETCH = """
-from devtools.jars import Jar, fetch_jars
+from headrace.pipeline.jars import Jar, fetch_jars
 fetch_jars("example", [Jar("org.example", "example", "1.0")])
 """
 # In place of Java: the last argument is Ivy's pattern for the files that it retrieves.

@@ -1,0 +1,135 @@
+"""The Spark session that a pipeline runs in: made for this machine, or for the cluster that it is given."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection as Names
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.pipeline.java import find_java
+from headrace.pipeline.spark_lines import Needs, installed_line, jars_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# All cores, and as many attempts at a task as on a cluster: a killed worker should not end the epoch.
+_LOCAL = "local[*,4]"
+_LOGGING = "quiet-log4j2.properties"
+# Where what is given does not replace ours; with what stands between the two.
+_JOINED = {
+    "spark.driver.extraJavaOptions": " ",
+    "spark.executor.extraJavaOptions": " ",
+    "spark.driver.extraClassPath": os.pathsep,
+    "spark.jars": ",",
+}
+_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    master: str = ""
+    """Of a cluster, or local[N]; empty for all cores of this machine. A cluster that spark-submit was told
+    outranks it.
+    """
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Outranks everything that is set here, and what spark-submit was told."""
+
+
+def make_session(settings: SparkSettings, name: str, needs: Names[Needs] = ()) -> SparkSession:
+    """One that has the jars for these needs; the one that is active already, if there is one."""
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        for key, value in settings.conf.items():
+            if active.conf.isModifiable(key):
+                active.conf.set(key, value)
+        return active
+    find_java()
+    # Without it workers are the first python3 on the PATH, which has none of our packages.
+    os.environ.setdefault("PYSPARK_PYTHON", settings.conf.get("spark.pyspark.python", sys.executable))
+    line = installed_line()
+    jars = jars_for(line, needs)
+    submitted = _submitted(jars)
+    with _quiet_logging() as logging:
+        builder = SparkSession.builder.appName(name)
+        for key, value in session_conf(settings, submitted, jars, needs, logging).items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+
+
+def _submitted(jars: list[Path]) -> dict[str, str]:
+    """What spark-submit was told, if it started us.
+
+    Then Java runs already, and what `spark.jars` says later is for executors only: the driver is given the
+    jars here.
+    """
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    java: Any = SparkContext._jvm
+    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+    for jar in jars:
+        loader.addURL(java.java.net.URL(jar.as_uri()))
+    return dict(SparkConf().getAll())
+
+
+def session_conf(
+    settings: SparkSettings,
+    submitted: Mapping[str, str],
+    jars: list[Path],
+    needs: Names[Needs],
+    logging: str,
+) -> dict[str, str]:
+    given = dict(settings.conf)
+    master = _master(settings, submitted.get("spark.master", ""))
+    conf = {
+        "spark.ui.showConsoleProgress": "false",
+        # So that a value means the same wherever a task runs.
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging} -Duser.timezone=UTC",
+        "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
+    }
+    if Needs.ICEBERG in needs:
+        conf["spark.sql.extensions"] = _EXTENSIONS
+    if master.startswith("local"):
+        cores = str(os.cpu_count() or 2)
+        conf |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": cores,
+            # On the class path: as `spark.jars` they would be copied for the executor that we are ourselves.
+            "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
+        }
+    elif jars:
+        conf["spark.jars"] = ",".join(map(str, jars))
+    for key, separator in _JOINED.items():
+        told = given.pop(key, "") or submitted.get(key, "")
+        if told:
+            conf[key] = separator.join(filter(None, (conf.get(key), told)))
+    ours = {key: value for key, value in conf.items() if key in _JOINED or key not in submitted}
+    return {**ours, **given, "spark.master": master}
+
+
+def _master(settings: SparkSettings, submitted: str) -> str:
+    """That of the file is often this machine, where it was tried; spark-submit's is, if it was told none."""
+    if submitted and not submitted.startswith("local"):
+        return submitted
+    given = settings.master or settings.conf.get("spark.master", "")
+    return given or submitted or os.environ.get("MASTER", "") or _LOCAL
+
+
+@contextmanager
+def _quiet_logging() -> Iterator[str]:
+    """Errors alone, on standard error; Spark reads the file when its process starts."""
+    with as_file(files("headrace.pipeline") / _LOGGING) as path:
+        yield path.as_uri()

@@ -1,0 +1,169 @@
+"""What a pipeline is told to do, as plain values; a `headrace.yaml` and `headrace.materialize` make them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from headrace.ingest.iceberg.settings import CatalogSettings
+from headrace.model.collections import Collection
+from headrace.pipeline.session import SparkSettings
+
+
+class Guarantee(StrEnum):
+    """From the weakest to the strongest."""
+
+    AT_MOST_ONCE = "at-most-once"
+    AT_LEAST_ONCE = "at-least-once"
+    EFFECTIVELY_ONCE = "effectively-once"
+    """A row may be written again, with the value that it has."""
+    EXACTLY_ONCE = "exactly-once"
+
+
+class Profile(StrEnum):
+    """What the state of a pipeline survives."""
+
+    DEV_LOCAL = "dev-local"
+    """Nothing."""
+    SINGLE_NODE_DURABLE = "single-node-durable"
+    """The process."""
+    DISTRIBUTED_DURABLE = "distributed-durable"
+    """The host."""
+
+
+class Action(StrEnum):
+    """What happens to a row that a rule finds wrong."""
+
+    DROP = "drop"
+    """It goes to the dead letters."""
+    FAIL = "fail"
+    """The epoch fails, and nothing of it is written."""
+    WARN = "warn"
+    """It is counted, and goes on."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of data quality; exactly one of the checks is given."""
+
+    name: str
+    action: Action = Action.DROP
+    not_null: tuple[str, ...] = ()
+    """Fields."""
+    field: str = ""
+    """Which `minimum` and `maximum`, `regex` or `in_set` are about. A null in it is right."""
+    minimum: Any = None
+    maximum: Any = None
+    regex: str = ""
+    in_set: tuple[Any, ...] = ()
+    unique: tuple[str, ...] = ()
+    """Fields; of rows of one epoch that agree in all of them, the first by order is right."""
+    expression: str = ""
+    """Spark SQL over the fields; a row for which it is false or null is wrong."""
+
+
+@dataclass(frozen=True)
+class CollectionSource:
+    """The Iceberg table of a collection."""
+
+    collection: str
+
+
+@dataclass(frozen=True)
+class KafkaSource:
+    """JSON values of a topic."""
+
+    bootstrap: str
+    topic: str
+    starting_offsets: str = "earliest"
+    group: str = ""
+    """The consumer group whose offsets follow ours, for lag monitors; `headrace-NAME` if empty."""
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """More of Kafka's own, without the prefix, such as security.protocol."""
+
+
+@dataclass(frozen=True)
+class FormatSource:
+    """Any streaming source that Spark has."""
+
+    format: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    order_by: tuple[str, ...] = ()
+    """Columns that say which of two rows was written first."""
+    schema: str = ""
+    """In Spark's DDL, for formats that want one."""
+
+
+Source = CollectionSource | KafkaSource | FormatSource
+
+
+@dataclass(frozen=True)
+class BindingSettings:
+    collection: Collection
+    source: Source
+    resource: Mapping[str, Any]
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    invalid: Action = Action.FAIL
+    """What happens to a row that is not what the collection's schema says; not WARN."""
+
+
+@dataclass(frozen=True)
+class DeadLetterSettings:
+    """Where rows go that a rule drops."""
+
+    format: str = "parquet"
+    """`parquet` or `iceberg`."""
+    location: str = ""
+    """A folder's URL, or a table's name in the catalog."""
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """When an epoch starts: `interval` seconds after the last one did; 0 for at once."""
+
+    interval: float = 0.0
+    once: bool = False
+    """Everything that is there now, in as many epochs as the limits make of it, and then end."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an epoch may take from each source; 0 for no limit."""
+
+    rows: int = 0
+    files: int = 0
+    """Of a collection."""
+
+
+@dataclass(frozen=True)
+class MaterializationSettings:
+    name: str
+    connector: str
+    """The name of one that is installed."""
+    endpoint: Mapping[str, Any] = field(repr=False)
+    bindings: tuple[BindingSettings, ...]
+    connector_address: str = ""
+    """Of a connector that serves gRPC, in place of one that runs in Spark's own workers."""
+    shards: int = 1
+    trigger: Trigger = Trigger()
+    limits: Limits = Limits()
+    guarantee: Guarantee | None = None
+    """Refuses to start if less can be had."""
+    dead_letters: DeadLetterSettings | None = None
+
+
+@dataclass(frozen=True)
+class PipelineSettings:
+    materializations: tuple[MaterializationSettings, ...]
+    state_url: str
+    """Where recovery logs and Spark's checkpoints are: file:///folder or s3://bucket/prefix."""
+    state_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Of obstore."""
+    catalog: CatalogSettings | None = field(default=None, repr=False)
+    """Of collections, and of dead letters that are tables."""
+    spark: SparkSettings = field(default_factory=SparkSettings)
+    profile: Profile = Profile.SINGLE_NODE_DURABLE
