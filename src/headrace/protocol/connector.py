@@ -33,7 +33,8 @@ class Connector(ABC):
 
         Called before `apply` whenever the configuration or a schema has changed, and possibly many times
         for one that is never applied. It connects and looks, and must change nothing. A configuration
-        that cannot work at all is an error; a field that cannot is a constraint.
+        that cannot work at all is an error; a field that cannot is a constraint. The guarantee of the whole
+        pipeline is computed from each binding's `delivery`, so promise there what survives a crash anywhere.
         """
 
     @abstractmethod

@@ -85,6 +85,19 @@ class Constraint:
     reason: str
 
 
+class Delivery(StrEnum):
+    """What becomes of a transaction that the runtime sends again after a crash of either side."""
+
+    REPEATED = "repeated"
+    """It takes effect again, or nobody knows."""
+    REWRITTEN = "rewritten"
+    """Its rows are written again with the values that they have; a stream that was replaced writes none."""
+    STAGED = "staged"
+    """It takes effect once, by the connector checkpoint and for as long as the runtime has that."""
+    TRANSACTIONAL = "transactional"
+    """It takes effect once: the endpoint commits runtime checkpoint and rows as one, and keeps a fence."""
+
+
 @dataclass(frozen=True)
 class ValidatedBinding:
     constraints: Mapping[str, Constraint]
@@ -92,6 +105,8 @@ class ValidatedBinding:
     resource_path: tuple[str, ...]
     delta_updates: bool
     """Whether this binding takes combined updates only and is never asked to load."""
+    delivery: Delivery = Delivery.REPEATED
+    """What the endpoint adds to the guarantee of the whole; docs/guarantees.md."""
 
 
 @dataclass(frozen=True)

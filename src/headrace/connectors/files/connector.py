@@ -37,6 +37,7 @@ from headrace.protocol.loop import accept_acknowledge, accept_open, acknowledgin
 from headrace.protocol.messages import (
     Applied,
     Apply,
+    Delivery,
     Flushed,
     Opened,
     Spec,
@@ -78,7 +79,8 @@ class FilesConnector(Connector):
         table = read_table(storage, resource.prefix)
         if table and (problem := format_conflict(resource, table)):
             raise ConfigError(f"resource: key 'format': {problem}")
-        return ValidatedBinding(constrain(binding.collection, table), (resource.prefix,), delta_updates=True)
+        constraints = constrain(binding.collection, table)
+        return ValidatedBinding(constraints, (resource.prefix,), delta_updates=True, delivery=Delivery.STAGED)
 
     def apply(self, request: Apply) -> Applied:
         storage = self.open_storage(request.materialization.endpoint)

@@ -21,6 +21,7 @@ from headrace.connectors.redis.layouts import (
     read_layouts,
     wanted_layout,
 )
+from headrace.connectors.redis.replays import counted_again
 from headrace.connectors.redis.session import Session
 from headrace.connectors.redis.staged_rows import StagedRows
 from headrace.connectors.redis.storage import storage_of
@@ -32,6 +33,7 @@ from headrace.protocol.messages import (
     Acknowledged,
     Applied,
     Apply,
+    Delivery,
     Flushed,
     Opened,
     Spec,
@@ -108,7 +110,9 @@ def _validate_binding(
     binding: ValidateBinding, resource: RedisResource, layouts: dict[str, Layout]
 ) -> ValidatedBinding:
     constraints = constrain(binding.collection, resource, layouts.get(resource.prefix))
-    return ValidatedBinding(constraints, (resource.prefix,), resource.delta_updates)
+    repeats = resource.delta_updates or any(counted_again(binding.collection.schema))
+    delivery = Delivery.REPEATED if repeats else Delivery.REWRITTEN
+    return ValidatedBinding(constraints, (resource.prefix,), resource.delta_updates, delivery)
 
 
 def _plan(materialization: Materialization, layouts: dict[str, Layout]) -> list[Change]:

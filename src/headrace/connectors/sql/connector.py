@@ -28,6 +28,7 @@ from headrace.protocol.messages import (
     Acknowledged,
     Applied,
     Apply,
+    Delivery,
     Flushed,
     Opened,
     Spec,
@@ -164,4 +165,4 @@ class SqlConnector(Connector, Generic[Endpoint, Resource]):
         constraints = constrain(
             binding.collection, database.table(path), self.dialect, resource.delta_updates
         )
-        return ValidatedBinding(constraints, path, resource.delta_updates)
+        return ValidatedBinding(constraints, path, resource.delta_updates, Delivery.TRANSACTIONAL)

@@ -26,6 +26,7 @@ from headrace.protocol.messages import (
     Apply,
     Constraint,
     ConstraintKind,
+    Delivery,
     Flushed,
     Opened,
     Spec,
@@ -83,7 +84,8 @@ class WebhookConnector(Connector):
 
 def _validate_binding(binding: ValidateBinding) -> ValidatedBinding:
     resource = read_config(WebhookResource, binding.resource, "resource")
-    return ValidatedBinding(_constrain(binding.collection), (resource.path,), delta_updates=True)
+    constraints = _constrain(binding.collection)
+    return ValidatedBinding(constraints, (resource.path,), delta_updates=True, delivery=Delivery.REPEATED)
 
 
 def _constrain(collection: Collection) -> dict[str, Constraint]:

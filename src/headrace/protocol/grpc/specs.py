@@ -16,6 +16,7 @@ from headrace.protocol.messages import (
     Apply,
     Constraint,
     ConstraintKind,
+    Delivery,
     Spec,
     Specified,
     Validate,
@@ -105,6 +106,7 @@ def encode_validated(response: Validated) -> pb.ValidateResponse:
                 },
                 resource_path=binding.resource_path,
                 delta_updates=binding.delta_updates,
+                delivery=binding.delivery.name,
             )
             for binding in response.bindings
         ]
@@ -121,10 +123,18 @@ def decode_validated(message: pb.ValidateResponse) -> Validated:
                 },
                 tuple(binding.resource_path),
                 binding.delta_updates,
+                _delivery(binding.delivery),
             )
             for binding in message.bindings
         )
     )
+
+
+def _delivery(delivery: pb.ValidateResponse.Delivery) -> Delivery:
+    try:
+        return Delivery[pb.ValidateResponse.Delivery.Name(delivery)]
+    except (KeyError, ValueError):  # of a later version: count on nothing
+        return Delivery.REPEATED
 
 
 def _constraint_kind(kind: pb.Constraint.Kind) -> ConstraintKind:

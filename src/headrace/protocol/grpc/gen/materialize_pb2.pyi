@@ -90,8 +90,18 @@ class Constraint(_message.Message):
 
 class ValidateResponse(_message.Message):
     __slots__ = ("bindings",)
+    class Delivery(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        REPEATED: _ClassVar[ValidateResponse.Delivery]
+        REWRITTEN: _ClassVar[ValidateResponse.Delivery]
+        STAGED: _ClassVar[ValidateResponse.Delivery]
+        TRANSACTIONAL: _ClassVar[ValidateResponse.Delivery]
+    REPEATED: ValidateResponse.Delivery
+    REWRITTEN: ValidateResponse.Delivery
+    STAGED: ValidateResponse.Delivery
+    TRANSACTIONAL: ValidateResponse.Delivery
     class Binding(_message.Message):
-        __slots__ = ("constraints", "resource_path", "delta_updates")
+        __slots__ = ("constraints", "resource_path", "delta_updates", "delivery")
         class ConstraintsEntry(_message.Message):
             __slots__ = ("key", "value")
             KEY_FIELD_NUMBER: _ClassVar[int]
@@ -102,10 +112,12 @@ class ValidateResponse(_message.Message):
         CONSTRAINTS_FIELD_NUMBER: _ClassVar[int]
         RESOURCE_PATH_FIELD_NUMBER: _ClassVar[int]
         DELTA_UPDATES_FIELD_NUMBER: _ClassVar[int]
+        DELIVERY_FIELD_NUMBER: _ClassVar[int]
         constraints: _containers.MessageMap[str, Constraint]
         resource_path: _containers.RepeatedScalarFieldContainer[str]
         delta_updates: bool
-        def __init__(self, constraints: _Optional[_Mapping[str, Constraint]] = ..., resource_path: _Optional[_Iterable[str]] = ..., delta_updates: _Optional[bool] = ...) -> None: ...
+        delivery: ValidateResponse.Delivery
+        def __init__(self, constraints: _Optional[_Mapping[str, Constraint]] = ..., resource_path: _Optional[_Iterable[str]] = ..., delta_updates: _Optional[bool] = ..., delivery: _Optional[_Union[ValidateResponse.Delivery, str]] = ...) -> None: ...
     BINDINGS_FIELD_NUMBER: _ClassVar[int]
     bindings: _containers.RepeatedCompositeFieldContainer[ValidateResponse.Binding]
     def __init__(self, bindings: _Optional[_Iterable[_Union[ValidateResponse.Binding, _Mapping]]] = ...) -> None: ...
