@@ -5,27 +5,44 @@ from __future__ import annotations
 import logging
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 
 import click
 
 from headrace import __version__
 from headrace.errors import HeadraceError
 
-# Each is a module of this package with a command of the same name.
-COMMANDS = ("bench", "connector", "demo", "schema", "serve", "token")
+# Each is a module of this package with a command of the same name; a dash is an underscore there.
+COMMANDS = (
+    "apply",
+    "bench",
+    "connector",
+    "dead-letter",
+    "demo",
+    "run",
+    "schema",
+    "serve",
+    "status",
+    "token",
+    "validate",
+)
 
 
 class Commands(click.Group):
     """Loads only the command that is called: together they import for seconds."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [name for name in COMMANDS if find_spec(_module(name))]
 
-    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in self.list_commands(context):
             return None
-        command: click.Command = getattr(import_module(f"headrace.cli.{name}"), name)
+        command: click.Command = getattr(import_module(_module(name)), name.replace("-", "_"))
         return command
+
+
+def _module(command: str) -> str:
+    return f"headrace.cli.{command.replace('-', '_')}"
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

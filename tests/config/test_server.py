@@ -1,4 +1,4 @@
-"""`headrace.yaml`: what it means, and what is said when it is wrong."""
+"""The server's part of `headrace.yaml`: what it means, and what is said when it is wrong."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from headrace.ingest.engine import EngineSettings
 from headrace.ingest.server import TlsFiles
 from headrace.ingest.session import SessionLimits
 from headrace.wal.writer import LogLimits
+from tests.config.files import refusal_of, written
 
 EVERYTHING = """
 data: ./data
@@ -52,19 +53,6 @@ ingest:
   gather_seconds: 0
   waiting_bytes: 3 KiB
 """
-
-
-def written(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "headrace.yaml"
-    path.write_text(text)
-    return path
-
-
-def refusal_of(path: Path) -> str:
-    with pytest.raises(ConfigError) as refused:
-        load_config(path)
-    assert "\n" not in refused.value.message
-    return refused.value.message
 
 
 def test_without_a_file_everything_is_as_the_code_has_it() -> None:
@@ -136,7 +124,7 @@ def test_the_environment_is_put_into_texts(tmp_path: Path, monkeypatch: pytest.M
 
 WRONG = {
     "serve: {prot: 1}": ["serve.prot: this key is not known", "the keys here are host, port, metrics_host"],
-    "collections: []": ["collections: this key is not known; the keys here are data, serve, store"],
+    "colections: []": ["colections: this key is not known; the keys here are data, serve, store"],
     "catalog: {uri: x}": ["catalog.uri: this key is not known", "name, namespace, properties"],
     "serve: {limits: {x: 1}}": ["serve.limits.x", "the keys here are message_bytes"],
     "serve: {port: 70000}": ["serve.port", "65535"],
@@ -162,6 +150,7 @@ WRONG = {
     "\n\nserve: {port: 1}\nserve: {port: 2}": ["line 4: the key 'serve' is there twice"],
     "data: ${HEADRACE_UNSET}": ["data: the environment variable 'HEADRACE_UNSET' is not set"],
     "store: {url: s3://b, options: {a: ['${HEADRACE_UNSET}']}}": ["store.options.a.0", "HEADRACE_UNSET"],
+    "data: &a [*a]": ["line 1: data.0: this is an alias of what it is itself in"],
     "data: ${}": ["data: the environment variable ''"],
     "data: !!python/tuple [a]": ["line 1", "python/tuple"],
     "a: \x01": ["not YAML"],

@@ -1,0 +1,109 @@
+"""What is wrong with a configuration though each key by itself is right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from headrace.config.collections import CollectionConfig
+from headrace.config.materializations import BindingConfig, MaterializationConfig
+from headrace.config.pipeline import collection_of, what_drops
+from headrace.config.reading import Wrong
+from headrace.config.rule_checks import check_rules
+from headrace.connectors.registry import connector_names
+from headrace.errors import ConfigError, SchemaError
+from headrace.ingest.collections import check_name
+from headrace.ingest.yaml_files import KeyPath
+from headrace.model.collections import DOCUMENT_FIELD, Collection
+from headrace.model.reductions import check_annotations
+from headrace.pipeline.guarantee import state_problem
+
+if TYPE_CHECKING:
+    from headrace.config.file import HeadraceConfig
+
+# It is part of paths, of keys and of tables' rows.
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,126}")
+_TAKEN = "dead-letters"  # a folder beside those of the materializations
+
+
+def check_pipeline(config: HeadraceConfig) -> None:
+    """Raises `Wrong` for the first thing that is."""
+    collections = {
+        name: _check_collection(("collections", name), name, collection)
+        for name, collection in config.collections.items()
+    }
+    for name, materialization in config.materializations.items():
+        _check_materialization(("materializations", name), name, materialization, collections)
+    if config.materializations:
+        _check_locations(config)
+
+
+def _check_collection(at: KeyPath, name: str, config: CollectionConfig) -> Collection:
+    with _said_at(at):
+        check_name(name)
+    collection = collection_of(name, config)
+    with _said_at((*at, "schema")):
+        check_annotations(config.json_schema)
+    with _said_at((*at, "key")):
+        _ = collection.key_fields
+    with _said_at((*at, "schema")):
+        _ = collection.fields
+    check_rules((*at, "quality"), config.quality, collection)
+    return collection
+
+
+def _check_materialization(
+    at: KeyPath, name: str, config: MaterializationConfig, collections: Mapping[str, Collection]
+) -> None:
+    if not _NAME.fullmatch(name):
+        raise Wrong(at, "a name has letters, digits, dashes and underscores, at most 127, and no digit first")
+    if name == _TAKEN:
+        raise Wrong(at, f"{_TAKEN} is a folder in state already: choose another name")
+    if not config.connector.grpc and config.connector.name not in (known := connector_names()):
+        raise Wrong(
+            (*at, "connector"),
+            f"there is no connector {config.connector.name!r}; there are {', '.join(known)}",
+        )
+    for index, binding in enumerate(config.bindings):
+        _check_binding((*at, "bindings", index), binding, collections)
+
+
+def _check_binding(at: KeyPath, config: BindingConfig, collections: Mapping[str, Collection]) -> None:
+    collection = collections.get(config.collection)
+    if collection is None:
+        known = f"there are {', '.join(collections)}" if collections else "add it below collections"
+        raise Wrong((*at, "collection"), f"there is no collection {config.collection!r}; {known}")
+    for key in ("include", "exclude"):
+        for index, name in enumerate(getattr(config.fields, key)):
+            if name != DOCUMENT_FIELD:
+                with _said_at((*at, "fields", key, index)):
+                    collection.field(name)
+            if key == "exclude" and name in config.fields.include:
+                raise Wrong((*at, "fields", key, index), f"{name!r} is also included: remove one")
+
+
+def _check_locations(config: HeadraceConfig) -> None:
+    state = config.state.url if config.state else "file:"
+    if problem := state_problem(config.profile, state):
+        raise Wrong(("state",), problem)
+    for name, materialization in config.materializations.items():
+        at = ("materializations", name, "dead_letters")
+        dead = materialization.dead_letters
+        if dead is None and not state.startswith("file:"):
+            if what := what_drops(materialization, config.collections):
+                raise Wrong(
+                    at, f"this key is missing: {what} drops rows, and state is no folder: say where to"
+                )
+        elif dead and (problem := state_problem(config.profile, dead.location)):
+            raise Wrong((*at, "location"), problem)
+
+
+@contextmanager
+def _said_at(path: KeyPath) -> Iterator[None]:
+    """What the model refuses, at the key that it was about."""
+    try:
+        yield
+    except (ConfigError, SchemaError) as error:
+        raise Wrong(path, error.message) from None

@@ -1,0 +1,206 @@
+"""Materializations in `headrace.yaml`: their endpoint, bindings and sources."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from headrace.config.values import JsonObject, Options, Section, Text, Texts, as_location, seconds, text_for
+from headrace.pipeline.settings import (
+    CollectionSource,
+    DeadLetterSettings,
+    FormatSource,
+    Guarantee,
+    KafkaSource,
+    Limits,
+    Source,
+    Trigger,
+)
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_ADDRESS = re.compile(r"(unix:.+|[^\s:,]+:\d+|\[[0-9a-fA-F:]+\]:\d+)")
+_TABLE = re.compile(r"[^\s./]+(\.[^\s./]+)+")
+
+
+def _bootstrap(value: str) -> str:
+    addresses = [address.strip() for address in value.split(",")]
+    if not all(map(_ADDRESS.fullmatch, addresses)):
+        raise ValueError("write HOST:PORT, or several with commas between them")
+    return ",".join(addresses)
+
+
+def _grpc_address(value: str) -> str:
+    if not _ADDRESS.fullmatch(value):
+        raise ValueError("write HOST:PORT, such as 127.0.0.1:9000, or unix:/path")
+    return value
+
+
+def _topic(value: str) -> str:
+    if not _TOPIC.fullmatch(value) or value in (".", ".."):
+        raise ValueError("a topic's name has letters, digits, dots, dashes and underscores, at most 249")
+    return value
+
+
+def _starting_offsets(value: str) -> str:
+    if value in ("earliest", "latest"):
+        return value
+    try:
+        given = json.loads(value)
+    except ValueError:
+        given = None
+    if not isinstance(given, Mapping):
+        raise ValueError('write earliest, latest, or JSON as Spark takes it, such as {"orders": {"0": 17}}')
+    return value
+
+
+def _trigger(value: Any) -> Any:
+    if isinstance(value, Trigger):
+        return value
+    if value == "continuous":
+        return Trigger()
+    if value == "once":
+        return Trigger(once=True)
+    try:
+        return Trigger(interval=seconds(value))
+    except ValueError:
+        raise ValueError("write once, continuous, or a time such as 5s") from None
+
+
+class ConnectorConfig(Section):
+    name: Text
+    """The connector's name."""
+    grpc: Annotated[str, AfterValidator(_grpc_address)] | None = None
+    """HOST:PORT where `headrace connector NAME --grpc HOST:PORT` runs; without it, it runs in Spark."""
+
+
+class KafkaConfig(Section):
+    bootstrap: Annotated[str, AfterValidator(_bootstrap)]
+    """HOST:PORT of brokers, with commas between them."""
+    topic: Annotated[str, AfterValidator(_topic)]
+    """Whose values are JSON documents of the collection."""
+    starting_offsets: Annotated[str, AfterValidator(_starting_offsets)] = KafkaSource.starting_offsets
+    """Where the first run begins: earliest, latest, or Spark's JSON of offsets."""
+    group: str = ""
+    """The consumer group whose offsets follow ours; headrace-NAME if empty."""
+    options: Options = Field(default_factory=dict, repr=False)
+    """Of Kafka itself, such as security.protocol."""
+
+
+class SourceConfig(Section):
+    kafka: KafkaConfig | None = None
+    """A topic."""
+    format: Text | None = None
+    """A streaming source of Spark's, such as rate or delta."""
+    options: Options = Field(default_factory=dict, repr=False)
+    """Of the format."""
+    order_by: Texts = ()
+    """Columns that say which of two rows was written first."""
+    ddl: str = Field(default="", alias="schema")
+    """The format's columns in Spark's DDL, for one that wants them."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> SourceConfig:
+        if (self.kafka is None) == (self.format is None):
+            raise ValueError(
+                "give one of kafka and format; without a source, the collection's own table is read"
+            )
+        if self.kafka and (self.options or self.order_by or self.ddl):
+            raise ValueError("options, order_by and schema go with format; those of Kafka are below kafka")
+        return self
+
+    def settings(self) -> Source:
+        if self.kafka:
+            kafka = self.kafka
+            return KafkaSource(
+                kafka.bootstrap, kafka.topic, kafka.starting_offsets, kafka.group, kafka.options
+            )
+        assert self.format
+        return FormatSource(self.format, self.options, self.order_by, self.ddl)
+
+
+class FieldsConfig(Section):
+    include: Texts = ()
+    """Stored though the connector does not recommend it; `_document` is the whole document."""
+    exclude: Texts = ()
+    """Not stored."""
+
+
+class BindingConfig(Section):
+    collection: Text
+    """One of `collections`."""
+    resource: JsonObject = Field(default_factory=dict)
+    """Where it goes in the endpoint, as the connector wants it, such as table."""
+    fields: FieldsConfig = FieldsConfig()
+    """Which fields are stored; without it, what the connector recommends."""
+    source: SourceConfig | None = None
+    """Where rows come from; without it, the collection's own table."""
+
+    def source_settings(self) -> Source:
+        return self.source.settings() if self.source else CollectionSource(self.collection)
+
+
+class DeadLettersConfig(Section):
+    format: Literal["parquet", "iceberg"] = "parquet"
+    """How they are kept."""
+    location: Text
+    """A folder or its URL, or a table's name in the catalog."""
+
+    @field_validator("location")
+    @classmethod
+    def _is_of_the_format(cls, location: str, info: ValidationInfo) -> str:
+        if info.data.get("format") == "iceberg":
+            if not _TABLE.fullmatch(location):
+                raise ValueError("write the name of a table with its namespace, such as quality.dead_orders")
+            return location
+        return as_location(location, info)
+
+    def settings(self) -> DeadLetterSettings:
+        return DeadLetterSettings(self.format, self.location)
+
+
+class EpochLimitsConfig(Section):
+    rows: Annotated[int, Field(gt=0)] | None = None
+    """At most this many rows of each source."""
+    files: Annotated[int, Field(gt=0)] | None = None
+    """At most this many files of a collection."""
+
+
+TriggerConfig = Annotated[
+    Trigger,
+    BeforeValidator(_trigger),
+    WithJsonSchema({"anyOf": [{"enum": ["once", "continuous"]}, {"type": ["string", "number"]}]}),
+]
+
+
+class MaterializationConfig(Section):
+    connector: Annotated[ConnectorConfig, text_for("name")]
+    """A connector's name, or where one is reached."""
+    config: JsonObject = Field(default_factory=dict, repr=False)
+    """Of the endpoint, as the connector wants it."""
+    shards: Annotated[int, Field(gt=0, le=4096)] = 1
+    """How many tasks write at once, each for its range of keys."""
+    trigger: TriggerConfig = Trigger()
+    """When an epoch begins: a time after the one before, such as 5s; once; or continuous."""
+    limits: EpochLimitsConfig = EpochLimitsConfig()
+    """What one epoch takes."""
+    guarantee: Guarantee | None = None
+    """Refuse to start if less can be had."""
+    dead_letters: DeadLettersConfig | None = None
+    """Where rows go that are dropped; without it, a folder in `state`."""
+    bindings: Annotated[tuple[BindingConfig, ...], Field(min_length=1)]
+    """Which collections, and where each goes."""
+
+    def epoch_limits(self) -> Limits:
+        return Limits(self.limits.rows or 0, self.limits.files or 0)

@@ -1,0 +1,64 @@
+"""From `headrace.yaml` to what a pipeline runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.config.collections import CollectionConfig
+from headrace.config.materializations import BindingConfig, MaterializationConfig
+from headrace.model.collections import Collection
+from headrace.pipeline.settings import Action, BindingSettings, DeadLetterSettings, MaterializationSettings
+
+
+def materialization_settings(
+    name: str,
+    config: MaterializationConfig,
+    collections: Mapping[str, CollectionConfig],
+    state_url: str,
+) -> MaterializationSettings:
+    return MaterializationSettings(
+        name=name,
+        connector=config.connector.name,
+        endpoint=config.config,
+        bindings=tuple(_binding(binding, collections[binding.collection]) for binding in config.bindings),
+        connector_address=config.connector.grpc or "",
+        shards=config.shards,
+        trigger=config.trigger,
+        limits=config.epoch_limits(),
+        guarantee=config.guarantee,
+        dead_letters=_dead_letters(name, config, collections, state_url),
+    )
+
+
+def collection_of(name: str, config: CollectionConfig) -> Collection:
+    return Collection(name, config.key, config.json_schema)
+
+
+def what_drops(config: MaterializationConfig, collections: Mapping[str, CollectionConfig]) -> str:
+    """What makes a materialization want dead letters, for a sentence; empty if nothing does."""
+    for binding in config.bindings:
+        if what := collections[binding.collection].drops:
+            return f"{what} of collection {binding.collection!r}"
+    return ""
+
+
+def _binding(config: BindingConfig, collection: CollectionConfig) -> BindingSettings:
+    return BindingSettings(
+        collection=collection_of(config.collection, collection),
+        source=config.source_settings(),
+        resource=config.resource,
+        include=config.fields.include,
+        exclude=config.fields.exclude,
+        rules=tuple(rule.settings() for rule in collection.quality),
+        invalid=Action(collection.invalid),
+    )
+
+
+def _dead_letters(
+    name: str, config: MaterializationConfig, collections: Mapping[str, CollectionConfig], state_url: str
+) -> DeadLetterSettings | None:
+    if config.dead_letters:
+        return config.dead_letters.settings()
+    if what_drops(config, collections) and state_url.startswith("file:"):
+        return DeadLetterSettings("parquet", f"{state_url.rstrip('/')}/dead-letters/{name}")
+    return None

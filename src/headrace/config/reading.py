@@ -1,0 +1,79 @@
+"""From a file's text to values: environment variables, and where in the file something is wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from headrace.errors import ConfigError
+from headrace.ingest.yaml_files import KeyPath, YamlFile, dotted, first_problem
+
+_VARIABLE = re.compile(r"\$(\$\{)|\$\{([^}]*)\}")
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Wrong(Exception):
+    """What is wrong at a key; becomes a `ConfigError` where the file is known."""
+
+    def __init__(self, path: KeyPath, sentence: str) -> None:
+        super().__init__(sentence)
+        self.path = path
+        self.sentence = sentence
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a configuration is from; `what` begins the sentences about it."""
+
+    what: str
+    folder: Path
+    file: YamlFile
+
+    def error(self, path: KeyPath, sentence: str) -> ConfigError:
+        line = self.file.line(path)
+        where = self.what if line is None else f"{self.what}, line {line}"
+        return ConfigError(f"{where}: {dotted(path)}: {sentence}" if path else f"{where}: {sentence}")
+
+    def read(self, kind: type[Model]) -> Model:
+        raw = self.file.value
+        if raw is None:
+            raw = {}
+        if not isinstance(raw, dict):
+            raise self.error((), "write keys and values, such as 'data: ./data'")
+        try:
+            raw = substitute(raw)
+            return kind.model_validate(raw, context={"folder": self.folder})
+        except Wrong as wrong:
+            raise self.error(wrong.path, wrong.sentence) from None
+        except ValidationError as error:
+            raise self.error(*first_problem(error, kind, raw)) from None
+
+
+def substitute(value: Any, at: KeyPath = (), inside: tuple[int, ...] = ()) -> Any:
+    """Puts the environment's variables into every text; not into keys."""
+    if id(value) in inside:
+        raise Wrong(at, "this is an alias of what it is itself in: write it out")
+    if isinstance(value, dict):
+        within = (*inside, id(value))
+        return {key: substitute(below, (*at, key), within) for key, below in value.items()}
+    if isinstance(value, list):
+        within = (*inside, id(value))
+        return [substitute(below, (*at, index), within) for index, below in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def replaced(match: re.Match[str]) -> str:
+        if match[1]:
+            return match[1]
+        found = os.environ.get(match[2])
+        if found is None:
+            raise Wrong(at, f"the environment variable {match[2]!r} is not set: set it")
+        return found
+
+    return _VARIABLE.sub(replaced, value)

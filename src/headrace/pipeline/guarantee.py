@@ -1,0 +1,172 @@
+"""What a materialization guarantees: that of its weakest link, computed before it starts.
+
+The links are its sources, its endpoint, the fence, and what the state survives (docs/guarantees.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.errors import ConfigError
+from headrace.pipeline.settings import (
+    CollectionSource,
+    FormatSource,
+    Guarantee,
+    KafkaSource,
+    MaterializationSettings,
+    PipelineSettings,
+    Profile,
+    Source,
+)
+from headrace.protocol.messages import Delivery, Validated
+
+_STRENGTH = list(Guarantee)
+
+_FORMATS = {
+    **dict.fromkeys(("kafka", "iceberg", "delta"), (Guarantee.EXACTLY_ONCE, "offsets are replayed")),
+    **dict.fromkeys(
+        ("avro", "csv", "json", "orc", "parquet", "text", "xml"),
+        (Guarantee.AT_LEAST_ONCE, "which files were read is known to Spark's checkpoint alone"),
+    ),
+    **dict.fromkeys(
+        ("rate", "rate-micro-batch"),
+        (Guarantee.AT_LEAST_ONCE, "rows are made up anew where Spark's checkpoint is lost"),
+    ),
+    "batch": (Guarantee.EXACTLY_ONCE, "a batch that is given again is not written again"),
+    "socket": (Guarantee.AT_MOST_ONCE, "what was read cannot be read again"),
+}
+_UNKNOWN_FORMAT = (Guarantee.AT_LEAST_ONCE, "whether offsets are replayed is not known of this format")
+
+_ENDPOINT = {
+    Delivery.REPEATED: (Guarantee.AT_LEAST_ONCE, "a transaction that is sent again takes effect again"),
+    Delivery.REWRITTEN: (
+        Guarantee.EFFECTIVELY_ONCE,
+        "a transaction that is sent again writes the same values again",
+    ),
+    Delivery.STAGED: (Guarantee.EXACTLY_ONCE, "what is staged is published once"),
+    Delivery.TRANSACTIONAL: (Guarantee.EXACTLY_ONCE, "checkpoint and rows are committed as one"),
+}
+_FENCE = {
+    Delivery.REPEATED: (Guarantee.AT_LEAST_ONCE, "the endpoint has none: a task that was replaced may write"),
+    Delivery.REWRITTEN: (Guarantee.EXACTLY_ONCE, "the endpoint's: a task that was replaced writes no more"),
+    Delivery.STAGED: (Guarantee.EXACTLY_ONCE, "the recovery log's: only what it decided is published"),
+    Delivery.TRANSACTIONAL: (
+        Guarantee.EXACTLY_ONCE,
+        "the endpoint's: a task that was replaced commits no more",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A link of the chain, and what it allows."""
+
+    link: str
+    guarantee: Guarantee
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.link}: {self.guarantee} ({self.why})"
+
+
+@dataclass(frozen=True)
+class Compiled:
+    guarantee: Guarantee
+    reasons: tuple[Reason, ...]
+
+    @property
+    def weakest(self) -> Reason:
+        """The first of the links that allow no more."""
+        return min(self.reasons, key=lambda reason: _STRENGTH.index(reason.guarantee))
+
+
+def compile_guarantee(
+    pipeline: PipelineSettings, settings: MaterializationSettings, validated: Validated
+) -> Compiled:
+    """Refuses a state that the profile does not go with."""
+    if problem := state_problem(pipeline.profile, pipeline.state_url):
+        raise ConfigError(f"state: {problem}")
+    deliveries = [binding.delivery for binding in validated.bindings]
+    weakest = min(deliveries, key=list(Delivery).index)
+    sources = dict.fromkeys(_source(binding.source) for binding in settings.bindings)
+    reasons = (
+        *sources,
+        Reason(f"endpoint {settings.connector}", *_ENDPOINT[weakest]),
+        Reason("fence", *_FENCE[weakest]),
+        _profile(pipeline, settings, weakest),
+    )
+    return Compiled(min((reason.guarantee for reason in reasons), key=_STRENGTH.index), reasons)
+
+
+def refuse_above(settings: MaterializationSettings, compiled: Compiled) -> None:
+    """Refuses a configured guarantee that is above what can be had."""
+    if problem := guarantee_problem(settings, compiled):
+        raise ConfigError(f"materialization {settings.name!r}: guarantee: {problem}")
+
+
+def guarantee_problem(settings: MaterializationSettings, compiled: Compiled) -> str:
+    """Why the configured guarantee cannot be had; empty if it can, or none is configured."""
+    wanted = settings.guarantee
+    if wanted is None or _STRENGTH.index(wanted) <= _STRENGTH.index(compiled.guarantee):
+        return ""
+    return f"{wanted} cannot be had, since {compiled.weakest}: ask for less, or change that"
+
+
+def state_problem(profile: Profile, url: str) -> str:
+    """Why state at a URL cannot survive what the profile says that it does; empty if it can."""
+    if profile is not Profile.DEV_LOCAL and url.startswith("memory:"):
+        return (
+            "memory does not survive the process: name a folder or a bucket, or choose the profile dev-local"
+        )
+    if profile is Profile.DISTRIBUTED_DURABLE and url.startswith("file:"):
+        return "a folder does not survive its host: name a bucket, or choose the profile single-node-durable"
+    return ""
+
+
+def _source(source: Source) -> Reason:
+    match source:
+        case CollectionSource(collection):
+            return Reason(f"source collection {collection}", Guarantee.EXACTLY_ONCE, "snapshots are replayed")
+        case KafkaSource(topic=topic):
+            return Reason(f"source kafka {topic}", Guarantee.EXACTLY_ONCE, "offsets are replayed")
+        case FormatSource(name, options):
+            if _option(options, "failOnDataLoss") == "false":
+                why = "failOnDataLoss is false: it goes on where rows are gone"
+                return Reason(f"source {name}", Guarantee.AT_MOST_ONCE, why)
+            return Reason(f"source {name}", *_FORMATS.get(name.lower(), _UNKNOWN_FORMAT))
+
+
+def _profile(pipeline: PipelineSettings, settings: MaterializationSettings, delivery: Delivery) -> Reason:
+    link = f"profile {pipeline.profile}"
+    if pipeline.profile is not Profile.DEV_LOCAL:
+        survives = "the host" if pipeline.profile is Profile.DISTRIBUTED_DURABLE else "the process"
+        return Reason(link, Guarantee.EXACTLY_ONCE, f"the state survives {survives}")
+    if delivery is Delivery.TRANSACTIONAL:
+        why = "the state survives nothing, and is made anew from the endpoint's checkpoint"
+        return Reason(link, Guarantee.EXACTLY_ONCE, why)
+    for binding in settings.bindings:
+        if _begins_at_the_end(binding.source):
+            why = "the state survives nothing, and a source then begins at its end"
+            return Reason(link, Guarantee.AT_MOST_ONCE, why)
+    why = "the state survives nothing, and everything is then written again"
+    return Reason(link, Guarantee.AT_LEAST_ONCE, why)
+
+
+def _begins_at_the_end(source: Source) -> bool:
+    """Whether a query without a checkpoint leaves out what is there."""
+    match source:
+        case KafkaSource(starting_offsets=start):
+            return start == "latest"
+        case CollectionSource():
+            return False
+        case FormatSource(name, options):
+            at = {"kafka": "startingOffsets", "delta": "startingVersion"}.get(name.lower(), "")
+            # For Kafka that is where Spark begins unless told.
+            return _option(options, at, "latest" if name.lower() == "kafka" else "") == "latest"
+
+
+def _option(options: Mapping[str, str], name: str, default: str = "") -> str:
+    """Spark does not look at the case of an option's name."""
+    given = {key.lower(): value.lower() for key, value in options.items()}
+    return given.get(name.lower(), default)

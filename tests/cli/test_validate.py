@@ -1,0 +1,119 @@
+"""`headrace validate`, as a person would call it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.pipeline_files import changed, run, sentence_of, written
+
+
+def test_help_has_examples() -> None:
+    shown = run("validate", "--help").stdout
+    assert "headrace validate headrace.yaml" in shown
+    assert "changes nothing" in shown
+
+
+def test_fields_and_guarantee_are_shown(tmp_path: Path) -> None:
+    answer = run("validate", written(tmp_path))
+    assert (answer.returncode, answer.stderr) == (0, "")
+    cells = [[cell.strip() for cell in line.split("│")] for line in answer.stdout.splitlines()]
+    rows = {tuple(row[1:5]) for row in cells if len(row) > 5}
+    assert ("id", "integer", "required", "yes") in rows
+    assert ("customer", "string", "recommended", "yes") in rows
+    assert ("day", "date", "recommended", "no, excluded") in rows
+    assert ("lines", "json", "optional", "yes, included") in rows
+    assert ("lines", "json", "optional", "no") in rows
+    assert "orders -> main.[bold]orders" in answer.stdout
+    assert "guarantee: exactly-once\n  source collection orders: exactly-once (snapshots" in answer.stdout
+    assert answer.stdout.index("sales (sqlite)") < answer.stdout.index("archive (sqlite)")
+    assert not list(tmp_path.glob("*.db*"))
+
+
+def test_one_by_name_for_a_program(tmp_path: Path) -> None:
+    answer = run("validate", written(tmp_path), "sales", "--json")
+    (sales,) = json.loads(answer.stdout)["materializations"]
+    assert (sales["name"], sales["connector"], sales["guarantee"]) == ("sales", "sqlite", "exactly-once")
+    assert {reason["link"] for reason in sales["reasons"]} >= {"source collection orders", "fence"}
+    (binding,) = sales["bindings"]
+    assert (binding["collection"], binding["resource_path"]) == ("orders", ["main", "orders"])
+    assert binding["delta_updates"] is False
+    assert binding["fields"][0] == {
+        "name": "id",
+        "type": "integer",
+        "constraint": "required",
+        "stored": True,
+        "asked": "",
+        "reason": "it is part of the key",
+    }
+    stored = [field["name"] for field in binding["fields"] if field["stored"]]
+    assert stored == ["id", "customer", "lines", "_document"]
+
+
+def test_postgres_is_asked_and_left_alone(tmp_path: Path, postgres_url: str) -> None:
+    path = written(tmp_path, "postgres", f"{{url: '{postgres_url}'}}")
+    assert run("apply", path, "sales").returncode == 0
+    changed(path, "customer: {type: string}", "customer: {type: integer}")
+    said = sentence_of(run("validate", path, "sales"))
+    assert (
+        "line 13: materializations.sales: field 'customer' of collection 'orders' cannot be stored: " in said
+    )
+    changed(path, "customer: {type: integer}", "customer: {type: string}")
+    before = run("apply", path, "sales", "--dry-run", "--json").stdout
+    answer = run("validate", path, "sales", "--json")
+    (sales,) = json.loads(answer.stdout)["materializations"]
+    assert sales["bindings"][0]["resource_path"] == ["public", "orders"]
+    assert run("apply", path, "sales", "--dry-run", "--json").stdout == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("key: [/id]", "key: [/di]", r"headrace\.yaml, line 3: collections\.orders\.key: .* no location /di"),
+        ("sales.db", "none/sales.db", r"line 13: materializations\.sales: .*sales\.db' does not exist"),
+        ("config: {path", "config: {pth", r"line 15: materializations\.sales\.config: key 'path': "),
+        ("{table: orders}", "{}", r"line 13: materializations\.sales: resource: key 'table': "),
+        (
+            "exclude: [day]",
+            "exclude: [id]",
+            r"line 13: materializations\.sales: field 'id' .* cannot be excl",
+        ),
+    ],
+)
+def test_trouble_is_one_sentence(tmp_path: Path, old: str, new: str, said: str) -> None:
+    answer = run("validate", changed(written(tmp_path), old, new), "sales")
+    assert re.search(said, sentence_of(answer))
+    assert answer.stdout == ""
+
+
+def test_names_and_files_that_are_not_there(tmp_path: Path) -> None:
+    said = sentence_of(run("validate", written(tmp_path), "salse"))
+    assert said.endswith("line 12: materializations: there is no 'salse'; there are sales, archive")
+    assert sentence_of(run("validate", tmp_path / "no.yaml")).endswith(
+        "no.yaml cannot be read: No such file or directory"
+    )
+
+
+def test_a_guarantee_that_cannot_be_had(tmp_path: Path) -> None:
+    path = changed(written(tmp_path), "fields: {", "source: {format: rate}\n        fields: {")
+    assert run("validate", path, "sales").returncode == 0
+    changed(path, "    bindings:", "    guarantee: exactly-once\n    bindings:")
+    answer = run("validate", path)
+    assert "line 16: materializations.sales.guarantee: exactly-once cannot be had, since source rate: " in (
+        sentence_of(answer)
+    )
+    # What it is made of is there to be read all the same, and so is the other one.
+    assert "guarantee: at-least-once" in answer.stdout
+    assert "archive (sqlite)" in answer.stdout
+    assert "cannot be had" in sentence_of(run("apply", path))
+    assert not list(tmp_path.glob("*.db*"))
+
+
+def test_a_secret_is_not_shown(tmp_path: Path) -> None:
+    path = written(tmp_path, "postgres", "{url: 'postgresql://ann:hunter2@127.0.0.1:1/x'}")
+    answer = run("validate", path)
+    assert answer.returncode == 1
+    assert "hunter2" not in answer.stdout + answer.stderr

@@ -1,0 +1,227 @@
+"""What a materialization guarantees: its weakest link, with the reason of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headrace.connectors.registry import find_connector
+from headrace.errors import ConfigError
+from headrace.model.collections import Collection
+from headrace.pipeline.guarantee import Compiled, compile_guarantee, refuse_above
+from headrace.pipeline.settings import (
+    BindingSettings,
+    CollectionSource,
+    FormatSource,
+    Guarantee,
+    KafkaSource,
+    MaterializationSettings,
+    PipelineSettings,
+    Profile,
+    Source,
+)
+from headrace.protocol.messages import Delivery, Validate, ValidateBinding, Validated, ValidatedBinding
+
+AT_MOST, AT_LEAST, EFFECTIVELY, EXACTLY = Guarantee
+DEV, SINGLE, DISTRIBUTED = Profile
+
+ORDERS = Collection(
+    "orders", ("/id",), {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+)
+SUMMED = replace(
+    ORDERS,
+    schema={
+        **ORDERS.schema,
+        "properties": {
+            "id": {"type": "integer"},
+            "total": {"type": "integer", "reduce": {"strategy": "sum"}},
+        },
+        "reduce": {"strategy": "merge"},
+    },
+)
+KAFKA = KafkaSource("localhost:9092", "orders")
+OWN = CollectionSource("orders")
+
+
+def compiled(
+    *sources: Source,
+    delivery: Delivery = Delivery.TRANSACTIONAL,
+    profile: Profile = SINGLE,
+    state: str = "file:///state",
+) -> Compiled:
+    bindings = tuple(BindingSettings(ORDERS, source, {}) for source in sources or (OWN,))
+    settings = MaterializationSettings("sales", "some", {}, bindings)
+    validated = Validated(tuple(ValidatedBinding({}, (), False, delivery) for _ in bindings))
+    return compile_guarantee(PipelineSettings((settings,), state, profile=profile), settings, validated)
+
+
+@pytest.mark.parametrize(
+    ("source", "guarantee", "said"),
+    [
+        (OWN, EXACTLY, "source collection orders: exactly-once (snapshots are replayed)"),
+        (KAFKA, EXACTLY, "source kafka orders: exactly-once (offsets are replayed)"),
+        (FormatSource("iceberg"), EXACTLY, "source iceberg: exactly-once (offsets are replayed)"),
+        (FormatSource("Delta"), EXACTLY, "source Delta: exactly-once"),
+        (FormatSource("kafka"), EXACTLY, "source kafka: exactly-once"),
+        (FormatSource("rate"), AT_LEAST, "source rate: at-least-once (rows are made up anew"),
+        (
+            FormatSource("parquet"),
+            AT_LEAST,
+            "source parquet: at-least-once (which files were read is known to",
+        ),
+        (FormatSource("socket"), AT_MOST, "source socket: at-most-once (what was read cannot be read again)"),
+        (FormatSource("org.example"), AT_LEAST, "source org.example: at-least-once (whether offsets are"),
+        (FormatSource("kafka", {"failondataloss": "FALSE"}), AT_MOST, "(failOnDataLoss is false: it goes on"),
+        (FormatSource("kafka", {"failOnDataLoss": "true"}), EXACTLY, "exactly-once"),
+    ],
+)
+def test_a_source(source: Source, guarantee: Guarantee, said: str) -> None:
+    result = compiled(source)
+    assert result.guarantee is guarantee
+    assert said in str(result.reasons[0])
+
+
+def test_each_source_counts_and_is_named_once() -> None:
+    result = compiled(OWN, KAFKA, FormatSource("rate"), OWN)
+    assert result.guarantee is AT_LEAST
+    assert [reason.link for reason in result.reasons] == [
+        "source collection orders",
+        "source kafka orders",
+        "source rate",
+        "endpoint some",
+        "fence",
+        "profile single-node-durable",
+    ]
+    assert result.weakest.link == "source rate"
+
+
+@pytest.mark.parametrize(
+    ("delivery", "guarantee"),
+    [
+        (Delivery.TRANSACTIONAL, EXACTLY),
+        (Delivery.STAGED, EXACTLY),
+        (Delivery.REWRITTEN, EFFECTIVELY),
+        (Delivery.REPEATED, AT_LEAST),
+    ],
+)
+def test_an_endpoint(delivery: Delivery, guarantee: Guarantee) -> None:
+    result = compiled(delivery=delivery)
+    assert result.guarantee is guarantee
+    assert result.reasons[1].guarantee is guarantee
+
+
+def test_the_weakest_binding_decides() -> None:
+    settings = MaterializationSettings("sales", "redis", {}, (BindingSettings(ORDERS, OWN, {}),) * 2)
+    deliveries = (Delivery.REWRITTEN, Delivery.REPEATED)
+    validated = Validated(tuple(ValidatedBinding({}, (), False, delivery) for delivery in deliveries))
+    result = compile_guarantee(PipelineSettings((settings,), "file:///state"), settings, validated)
+    assert result.guarantee is AT_LEAST
+
+
+LATE = KafkaSource("localhost:9092", "orders", "latest")
+
+
+@pytest.mark.parametrize(
+    ("delivery", "source", "guarantee", "said"),
+    [
+        # The endpoint's checkpoint is all that is needed to go on.
+        (Delivery.TRANSACTIONAL, LATE, EXACTLY, "is made anew from the endpoint's checkpoint"),
+        (Delivery.STAGED, KAFKA, AT_LEAST, "everything is then written again"),
+        (Delivery.REWRITTEN, KAFKA, AT_LEAST, "everything is then written again"),
+        (Delivery.REPEATED, OWN, AT_LEAST, "everything is then written again"),
+        (Delivery.STAGED, LATE, AT_MOST, "a source then begins at its end"),
+        (Delivery.STAGED, FormatSource("kafka"), AT_MOST, "a source then begins at its end"),
+        (Delivery.STAGED, FormatSource("kafka", {"startingoffsets": "earliest"}), AT_LEAST, "written again"),
+        (Delivery.STAGED, FormatSource("delta", {"startingVersion": "latest"}), AT_MOST, "at its end"),
+        (Delivery.STAGED, FormatSource("delta"), AT_LEAST, "written again"),
+    ],
+)
+def test_state_that_survives_nothing(
+    delivery: Delivery, source: Source, guarantee: Guarantee, said: str
+) -> None:
+    result = compiled(source, delivery=delivery, profile=DEV)
+    assert result.guarantee is guarantee
+    assert said in str(result.reasons[-1])
+
+
+@pytest.mark.parametrize("delivery", [Delivery.STAGED, Delivery.TRANSACTIONAL])
+def test_state_that_survives(delivery: Delivery) -> None:
+    for profile, state, said in (
+        (SINGLE, "file:///state", "(the state survives the process)"),
+        (SINGLE, "s3://bucket", "(the state survives the process)"),
+        (DISTRIBUTED, "s3://bucket", "(the state survives the host)"),
+    ):
+        result = compiled(LATE, delivery=delivery, profile=profile, state=state)
+        assert result.guarantee is EXACTLY
+        assert said in str(result.reasons[-1])
+
+
+@pytest.mark.parametrize(
+    ("profile", "state", "said"),
+    [
+        (DISTRIBUTED, "file:///state", "state: a folder does not survive its host"),
+        (DISTRIBUTED, "memory:///", "state: memory does not survive the process"),
+        (SINGLE, "memory:///", "state: memory does not survive the process"),
+    ],
+)
+def test_state_that_is_not_what_the_profile_says(profile: Profile, state: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        compiled(profile=profile, state=state)
+
+
+@pytest.mark.parametrize("wanted", [None, *Guarantee])
+def test_what_is_asked_for(wanted: Guarantee | None) -> None:
+    settings = MaterializationSettings("sales", "redis", {}, (), guarantee=wanted)
+    result = compiled(delivery=Delivery.REWRITTEN)
+    if wanted is not EXACTLY:
+        refuse_above(settings, result)
+        return
+    with pytest.raises(ConfigError) as refused:
+        refuse_above(settings, result)
+    assert refused.value.message == (
+        "materialization 'sales': guarantee: exactly-once cannot be had, since endpoint some: "
+        "effectively-once (a transaction that is sent again writes the same values again): "
+        "ask for less, or change that"
+    )
+
+
+def delivery_of(
+    connector: str, endpoint: dict[str, object], resource: dict[str, object], what: Collection
+) -> str:
+    request = Validate("sales", connector, endpoint, (ValidateBinding(what, resource),))
+    return find_connector(connector).validate(request).bindings[0].delivery
+
+
+@pytest.mark.parametrize("delta_updates", [False, True])
+def test_sqlite_is_transactional(tmp_path: Path, delta_updates: bool) -> None:
+    resource: dict[str, object] = {"table": "x", "delta_updates": delta_updates}
+    assert delivery_of("sqlite", {"path": str(tmp_path / "x.db")}, resource, ORDERS) == "transactional"
+
+
+def test_postgres_is_transactional(postgres_url: str) -> None:
+    assert delivery_of("postgres", {"url": postgres_url}, {"table": "x"}, ORDERS) == "transactional"
+
+
+def test_files_are_staged(tmp_path: Path) -> None:
+    assert delivery_of("files", {"url": str(tmp_path)}, {"prefix": "x"}, ORDERS) == "staged"
+
+
+@pytest.mark.parametrize(
+    ("collection", "delta_updates", "delivery"),
+    [(ORDERS, False, "rewritten"), (SUMMED, False, "repeated"), (ORDERS, True, "repeated")],
+)
+def test_redis_by_the_reductions(
+    redis_url: str, collection: Collection, delta_updates: bool, delivery: str
+) -> None:
+    resource: dict[str, object] = {"prefix": "x", "delta_updates": delta_updates}
+    assert delivery_of("redis", {"url": redis_url}, resource, collection) == delivery
+
+
+def test_a_webhook_is_repeated() -> None:
+    assert delivery_of("webhook", {"address": "http://127.0.0.1:9"}, {"path": "/x"}, ORDERS) == "repeated"
+
+
+def test_a_connector_that_says_nothing_is_not_counted_on() -> None:
+    assert ValidatedBinding({}, (), False).delivery is Delivery.REPEATED
