@@ -1,0 +1,196 @@
+"""Frames of documents: the rows of one binding in one epoch, in the types that the collection's schema says.
+
+A frame has a column for each property at the root of the schema, of one Spark type for each kind of field
+(objects and arrays as JSON text; null where a document has no such member), and four of its own: the key, the
+order in which rows were written, the names of what is wrong with a row by the schema, and the row as it was
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headrace.errors import SchemaError
+from headrace.model.collections import Collection, Field, pointer_tokens
+from headrace.model.field_types import FieldType, Kind
+
+# Spark would cut an instant off at its milliseconds.
+_RAW_OPTIONS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+
+KEY, ORDER, INVALID, RAW = "_key", "_order", "_invalid", "_raw"
+
+_TYPES = {
+    Kind.BOOLEAN: "boolean",
+    Kind.INTEGER: "bigint",
+    Kind.NUMBER: "double",
+    Kind.STRING: "string",
+    Kind.DATE: "date",
+    Kind.DATE_TIME: "timestamp",
+    Kind.JSON: "string",
+}
+_NESTED = (T.StructType, T.ArrayType, T.MapType)
+_WHOLE_NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+# A date-time without an offset is no instant.
+_DATE_TIME = r"^\\d{4}-\\d{2}-\\d{2}[Tt ]\\d{2}:\\d{2}:\\d{2}(\\.\\d+)?([Zz]|[+-]\\d{2}:\\d{2})$"
+_DATE = r"^\\d{4}-\\d{2}-\\d{2}$"
+_SCALAR = r'^\\s*(-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?|true|false|"([^"\\\\]|\\\\.)*")\\s*$'
+
+
+def spark_type(field: FieldType) -> str:
+    """In Spark's DDL."""
+    if field.kind is Kind.DECIMAL:
+        return f"decimal({field.precision},{field.scale})"
+    return _TYPES[field.kind]
+
+
+def quote(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def root_fields(collection: Collection) -> dict[str, Field]:
+    """The properties at the root of the schema, by name."""
+    fields = {}
+    for name in collection.schema.get("properties", {}):
+        pointer = "/" + name.replace("~", "~0").replace("/", "~1")
+        fields[name] = collection._field(pointer)
+    return fields
+
+
+def frame_of(
+    rows: DataFrame,
+    collection: Collection,
+    columns: dict[str, tuple[str, T.DataType]],
+    order: Sequence[str],
+    raw: Column,
+    wrong: Sequence[Column] = (),
+) -> DataFrame:
+    """`columns`: the SQL and the type of each property that the rows have; `wrong`: names that are null where
+    nothing is."""
+    values: dict[str, Column] = {}
+    names = list(wrong)
+    for name, field in root_fields(collection).items():
+        if name not in columns:
+            values[name] = F.lit(None).cast(spark_type(field.type))
+            if field.required:
+                names.append(F.lit(f"schema:{field.pointer}"))
+            continue
+        sql, kind = columns[name]
+        value, is_wrong = _converted(field, sql, kind, collection.name)
+        values[name] = F.expr(value)
+        doubts = [is_wrong] if is_wrong else []
+        if field.required:
+            doubts.append(f"({value}) is null")
+        if doubts:
+            names.append(F.when(F.expr(" or ".join(doubts)), F.lit(f"schema:{field.pointer}")))
+    read = rows.select(
+        *(value.alias(name) for name, value in values.items()),
+        F.struct(*(F.col(column) for column in order)).alias(ORDER),
+        raw.alias(RAW),
+        (F.array(*names) if names else F.array().cast("array<string>")).alias(INVALID),
+    )
+    key = [_key_value(field) for field in collection.key_fields]
+    nested = [
+        F.when(F.expr(sql).isNull(), F.lit(f"schema:{field.pointer}"))
+        for sql, field in zip(key, collection.key_fields, strict=True)
+        if len(pointer_tokens(field.pointer)) > 1
+    ]
+    found = F.concat(F.col(INVALID), F.array(*nested)) if nested else F.col(INVALID)
+    return read.withColumns(
+        {
+            KEY: F.struct(*(F.expr(sql).alias(f"k{index}") for index, sql in enumerate(key))),
+            INVALID: F.filter(found, lambda name: name.isNotNull()),
+        }
+    )
+
+
+def frame_of_columns(
+    rows: DataFrame, collection: Collection, order: Sequence[str], unseen: Sequence[str] = ()
+) -> DataFrame:
+    """Of rows whose columns are the properties; those that are `unseen` were not read."""
+    columns = {field.name: (quote(field.name), field.dataType) for field in rows.schema.fields}
+    raw = F.to_json(
+        F.struct(*(F.col(quote(name)) for name in rows.columns if name not in unseen)), _RAW_OPTIONS
+    )
+    return frame_of(rows, collection, columns, [quote(name) for name in order], raw)
+
+
+def _converted(field: Field, sql: str, kind: T.DataType, collection: str) -> tuple[str, str]:
+    """A value in the field's own type, and when it is wrong; both in SQL, the second empty if never."""
+    target = spark_type(field.type)
+    cast = f"try_cast({sql} as {target})"
+    lost = f"({sql} is not null and {cast} is null)"
+    match field.type.kind:
+        case Kind.BOOLEAN if isinstance(kind, T.BooleanType):
+            return sql, ""
+        case Kind.INTEGER if isinstance(kind, _WHOLE_NUMBERS):
+            return f"cast({sql} as bigint)", ""
+        case Kind.INTEGER if isinstance(kind, T.FloatType | T.DoubleType | T.DecimalType):
+            return cast, f"{lost} or {cast} <> {sql}"
+        case Kind.NUMBER if isinstance(kind, T.NumericType):
+            # Neither of the two is JSON.
+            return cast, f"isnan({cast}) or abs({cast}) = double('infinity')"
+        case Kind.STRING if isinstance(kind, T.StringType):
+            return sql, ""
+        case Kind.DATE if isinstance(kind, T.DateType):
+            return sql, ""
+        case Kind.DATE if isinstance(kind, T.StringType):
+            return _by_pattern(sql, cast, _DATE)
+        case Kind.DATE_TIME if isinstance(kind, T.TimestampType | T.TimestampNTZType):
+            return f"cast({sql} as timestamp)", ""
+        case Kind.DATE_TIME if isinstance(kind, T.StringType):
+            return _by_pattern(sql, f"try_cast(upper({sql}) as timestamp)", _DATE_TIME)
+        case Kind.DECIMAL if isinstance(kind, T.DecimalType | T.LongType | T.IntegerType | T.ShortType):
+            return cast, f"{lost} or {cast} <> {sql}"
+        case Kind.DECIMAL if isinstance(kind, T.StringType):
+            fraction = f"(\\\\.\\\\d{{1,{field.type.scale}}})?" if field.type.scale else ""
+            return _by_pattern(sql, cast, f"^-?\\\\d+{fraction}$")
+        case Kind.JSON if isinstance(kind, _NESTED):
+            return f"to_json({sql})", ""
+        case Kind.JSON if isinstance(kind, T.StringType):
+            return _json_text(sql)
+        case Kind.JSON if isinstance(kind, T.NumericType | T.BooleanType):
+            return f"cast({sql} as string)", ""
+    raise SchemaError(
+        f"collection {collection!r}: column {field.name!r} is {kind.simpleString()} and the schema says "
+        f"{field.type}: change one of them"
+    )
+
+
+def _by_pattern(sql: str, cast: str, pattern: str) -> tuple[str, str]:
+    value = f"if({sql} rlike '{pattern}', {cast}, null)"
+    return value, f"({sql} is not null and ({value}) is null)"
+
+
+def _json_text(sql: str) -> tuple[str, str]:
+    """One JSON value and nothing else.
+
+    Spark's function stops reading where the value ends, so what it read is taken, and not the text. From
+    what is no object or array it would take the quotes off.
+    """
+    is_nested = f"ltrim({sql}) rlike '^[\\\\[{{]'"
+    value = (
+        f"case when trim({sql}) = 'null' then null when {is_nested} then get_json_object({sql}, '$')"
+        f" when {sql} rlike '{_SCALAR}' then {sql} end"
+    )
+    return value, f"({sql} is not null and trim({sql}) <> 'null' and ({value}) is null)"
+
+
+def _key_value(field: Field) -> str:
+    """In SQL over a frame's columns."""
+    root, *below = pointer_tokens(field.pointer)
+    if not below:
+        return quote(root)
+    shape, path = "string", ""
+    for token in reversed(below):
+        shape, path = f"struct<{quote(token)}: {shape}>", f".{quote(token)}{path}"
+    text = f"from_json({quote(root)}, '{_escaped(shape)}'){path}"
+    target = spark_type(field.type)
+    return text if target == "string" else f"try_cast({text} as {target})"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -1,0 +1,71 @@
+"""Documents that come as JSON text, such as the values of a Kafka topic.
+
+A document has the members that the collection's schema names; others are not read. A member that is null is
+missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headrace.errors import SchemaError
+from headrace.model.collections import Collection
+from headrace.model.field_types import FieldType, Kind
+from headrace.pipeline.frames import frame_of, quote, root_fields
+
+_PARSED, _CORRUPT = "_parsed", "_corrupt"
+_READ_AS: dict[Kind, T.DataType] = {
+    Kind.BOOLEAN: T.BooleanType(),
+    Kind.INTEGER: T.LongType(),
+    Kind.NUMBER: T.DoubleType(),
+}
+
+
+def frame_of_json(rows: DataFrame, collection: Collection) -> DataFrame:
+    """Of rows with `value`, `partition` and `offset`."""
+    fields = root_fields(collection)
+    for name, field in fields.items():
+        _refuse_strings_among_others(collection, name, field.type)
+    schema = T.StructType(
+        [T.StructField(name, _READ_AS.get(field.type.kind, T.StringType())) for name, field in fields.items()]
+    )
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, "allowSingleQuotes": "false"}
+    parsed = F.from_json("value", schema.add(_CORRUPT, T.StringType()), options)
+    # Spark reads the first value of a text, and would leave unsaid what comes after it.
+    alone = F.json_array_length(F.concat(F.lit("["), F.col("value"), F.lit("]"))) == 1
+    is_object = F.col("value").rlike(r"^\s*\{") & alone
+    columns = {
+        field.name: (f"{_PARSED}.{quote(field.name)}", field.dataType)
+        for field in schema.fields
+        if field.name != _CORRUPT
+    }
+    wrong = F.when(
+        ~F.coalesce(is_object, F.lit(False)) | F.col(f"{_PARSED}.{_CORRUPT}").isNotNull(), F.lit("json")
+    )
+    return frame_of(
+        rows.withColumn(_PARSED, parsed),
+        collection,
+        columns,
+        ["partition", "offset"],
+        F.coalesce(F.col("value"), F.lit("null")),
+        [wrong],
+    )
+
+
+def _refuse_strings_among_others(collection: Collection, name: str, kind: FieldType) -> None:
+    """Spark reads `"1"` and `1` as one text, so what they were could not be told."""
+    if kind.kind is not Kind.JSON:
+        return
+    declared: Any = collection.schema["properties"][name]
+    types = declared.get("type") if isinstance(declared, Mapping) else None
+    listed = {types} if isinstance(types, str) else set(types or ["string"])
+    if "string" in listed:
+        raise SchemaError(
+            f"collection {collection.name!r}: property {name!r} may be a string or something else, which "
+            "cannot be told apart in JSON from Kafka: give it one type"
+        )
