@@ -1,0 +1,64 @@
+"""The JSON text of documents whose members are the columns of a Spark frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headrace.model.field_types import Kind
+from headrace.pipeline.reduce_plan import Member
+
+# Faster than a cast to string, and no matter what the session's time zone is.
+_FORMATS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone": "UTC"}
+
+# Up to this scale Java writes every decimal without an exponent, zero included.
+_PLAIN_SCALE = 6
+
+
+def refusal(pointer: str, sentence: str) -> Column:
+    """Ends the job where it is evaluated, with a sentence of the kind that the reference has."""
+    return F.raise_error(F.lit(f'at "{pointer}": {sentence}'))
+
+
+def document_text(members: Sequence[tuple[Member, Column]]) -> Column:
+    """An object of those members whose column is not null."""
+    plain = [_plain(member, column) for member, column in members if member.type.kind is not Kind.JSON]
+    embedded = [
+        F.concat(F.lit(orjson.dumps(member.name).decode() + ":"), column)
+        for member, column in members
+        if member.type.kind is Kind.JSON
+    ]
+    if not plain:
+        return F.concat(F.lit("{"), F.concat_ws(",", *embedded), F.lit("}"))
+    text = F.to_json(F.struct(*plain), _FORMATS)
+    if not embedded:
+        return text
+    # No plain value begins or ends with a brace, so this takes off one on each side and leaves the members.
+    inside = F.array_remove(F.array(F.btrim(text, F.lit("{}"))), "")
+    return F.concat(F.lit("{"), F.concat_ws(",", inside, *embedded), F.lit("}"))
+
+
+def _plain(member: Member, column: Column) -> Column:
+    match member.type.kind:
+        case Kind.NUMBER:
+            column = _finite(member, column)
+        case Kind.DECIMAL:
+            column = _decimal(member, column)
+    return column.alias(member.name)
+
+
+def _finite(member: Member, column: Column) -> Column:
+    # Otherwise they would be written as strings.
+    odd = F.isnan(column) | (F.abs(column) == float("inf"))
+    return F.when(odd, refusal(member.pointer, "NaN and infinity are no JSON numbers")).otherwise(column)
+
+
+def _decimal(member: Member, column: Column) -> Column:
+    scale = member.type.scale
+    if scale <= _PLAIN_SCALE:
+        return column.cast("string")
+    # A cast would use exponents unless Spark follows ANSI; this puts a comma after each third digit.
+    return F.replace(F.format_number(column, scale), F.lit(","), F.lit(""))
