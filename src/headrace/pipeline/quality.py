@@ -1,0 +1,298 @@
+"""Which rows of an epoch are good: each is judged by its binding's rules, counted, and goes one of two ways.
+
+A *frame* is the rows of one binding in one epoch. Beside a column for each property at the root of the
+schema it has `_key`, `_order` (a struct; unique in the epoch), `_invalid` (names of what is wrong with the
+row by its schema) and `_raw` (the whole row as it was read, as JSON text).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import functions as F
+
+from headrace.errors import SchemaError, UnexpectedFailure
+from headrace.pipeline.quality_rules import any_of, check_rules, column, field_types, is_wrong
+from headrace.pipeline.settings import Action, BindingSettings, Rule
+
+__all__ = [
+    "Counts",
+    "Split",
+    "assert_valid",
+    "check_rules",
+    "drops_rows",
+    "invalid_row",
+    "judged",
+    "needs_split",
+    "split",
+    "tag",
+]
+
+_EXAMPLE = 200
+_MARK = "headrace found an invalid row: "
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of one binding in one epoch."""
+
+    read: int
+    good: int
+    dead: int
+    failed: Mapping[str, int]
+    """Rows that a rule dropped, by its name and by `schema:` with what is wrong; a row may be in several."""
+    warned: Mapping[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "failed": dict(self.failed), "warned": dict(self.warned)}
+
+
+@dataclass(frozen=True)
+class Split:
+    """An epoch, judged."""
+
+    good: tuple[DataFrame, ...]
+    """A frame for each binding."""
+    dead: DataFrame | None
+    """Dead letters of all bindings; None if there are none."""
+    counts: tuple[Counts, ...] | None
+    """For each binding; None if nothing but `fail` can come of a row, and so nothing was counted."""
+
+    @property
+    def dead_count(self) -> int:
+        return sum(counts.dead for counts in self.counts or ())
+
+
+def needs_split(bindings: Sequence[BindingSettings]) -> bool:
+    """Whether anything but an error can come of a row, so that rows have to be counted."""
+    return any(binding.rules or binding.invalid is Action.DROP for binding in bindings)
+
+
+def drops_rows(bindings: Sequence[BindingSettings]) -> bool:
+    """Whether a row can become a dead letter."""
+    return any(
+        binding.invalid is Action.DROP or any(rule.action is Action.DROP for rule in binding.rules)
+        for binding in bindings
+    )
+
+
+@contextmanager
+def judged(
+    source: DataFrame,
+    frames: Sequence[DataFrame],
+    bindings: Sequence[BindingSettings],
+    *,
+    materialization: str,
+    epoch: int,
+    at: datetime,
+) -> Iterator[Split]:
+    """An epoch's frames, which derive from `source`, for as long as the block runs.
+
+    `source` is kept for the block if it has to be read more than once. `at` is the epoch's time, the same
+    when it is replayed. Where nothing has to be counted no job runs, and an invalid row fails the job that
+    reads the frame (see `invalid_row`).
+    """
+    if not needs_split(bindings):
+        valid = tuple(assert_valid(frame, binding) for frame, binding in zip(frames, bindings, strict=True))
+        yield Split(valid, None, None)
+        return
+    is_ours = not (source.storageLevel.useMemory or source.storageLevel.useDisk)
+    if is_ours:
+        source.persist()
+    try:
+        yield split(frames, bindings, materialization=materialization, epoch=epoch, at=at)
+    finally:
+        if is_ours:
+            source.unpersist()
+
+
+def tag(frame: DataFrame, binding: BindingSettings) -> DataFrame:
+    """The frame with `_failed`, the rules that drop the row or fail the epoch, and `_warned`."""
+    fields = field_types(binding.collection)
+
+    def broken(rules: list[Rule]) -> Column:
+        names = [F.when(is_wrong(rule, fields), F.lit(rule.name)) for rule in rules]
+        return F.array_compact(F.array(*names)) if names else _no_names()
+
+    by_row = [rule for rule in binding.rules if not rule.unique]
+    failing = [rule for rule in by_row if rule.action is not Action.WARN]
+    warning = [rule for rule in by_row if rule.action is Action.WARN]
+    invalid = F.coalesce(F.col("_invalid"), _no_names())
+    failed = F.concat(invalid, broken(failing)) if failing else invalid
+    tagged = frame.select("*", failed.alias("_failed"), broken(warning).alias("_warned"))
+    # Those that warn come last: what another one drops is no first row of theirs.
+    for rule in sorted(binding.rules, key=lambda rule: rule.action is Action.WARN):
+        if rule.unique:
+            into = "_warned" if rule.action is Action.WARN else "_failed"
+            named = F.concat(F.col(into), F.array(F.lit(rule.name)))
+            tagged = tagged.withColumn(into, F.when(_is_repeated(rule), named).otherwise(F.col(into)))
+    return tagged
+
+
+def _is_repeated(rule: Rule) -> Column:
+    """Whether a row that is good so far comes before, with the same values."""
+    columns = [column(name) for name in rule.unique]
+    has_null = any_of([value.isNull() for value in columns])
+    # Rows with a null are never compared; spread out, they do not make one huge partition.
+    window = Window.partitionBy(*columns, F.when(has_null, F.xxhash64("_order"))).orderBy("_order", "_raw")
+    before = window.rowsBetween(Window.unboundedPreceding, -1)
+    return ~has_null & (F.count(F.when(F.size("_failed") == 0, 1)).over(before) > 0)
+
+
+def _no_names() -> Column:
+    return F.array().cast("array<string>")
+
+
+def split(
+    frames: Sequence[DataFrame],
+    bindings: Sequence[BindingSettings],
+    *,
+    materialization: str,
+    epoch: int,
+    at: datetime,
+) -> Split:
+    """Judges and counts an epoch's frames in one action; `judged` keeps what they derive from meanwhile."""
+    tagged = [tag(frame, binding) for frame, binding in zip(frames, bindings, strict=True)]
+    counted = _count(frames, tagged)
+    for index, binding in enumerate(bindings):
+        _refuse_failed(tagged[index], binding, [row for row in counted if row["binding"] == index], epoch)
+    counts = tuple(_counts(index, binding, counted) for index, binding in enumerate(bindings))
+    dead = [
+        _dead_letters(tagged[index], binding, index, materialization, epoch, at)
+        for index, binding in enumerate(bindings)
+        if counts[index].dead
+    ]
+    # A frame that lost nothing need not be judged again.
+    good = tuple(
+        rows.filter(F.size("_failed") == 0).drop("_failed", "_warned") if count.dead else frame
+        for frame, rows, count in zip(frames, tagged, counts, strict=True)
+    )
+    return Split(good, reduce(DataFrame.unionByName, dead) if dead else None, counts)
+
+
+def _count(frames: Sequence[DataFrame], tagged: Sequence[DataFrame]) -> list[Row]:
+    """What was read is counted before it was judged, so that one can be held against the other."""
+    parts = []
+    for index, (frame, rows) in enumerate(zip(frames, tagged, strict=True)):
+        binding = F.lit(index).alias("binding")
+        nothing = [_no_names().alias("failed"), _no_names().alias("warned"), F.lit(False).alias("is_invalid")]
+        parts.append(frame.select(binding, F.lit(True).alias("is_read"), *nothing))
+        is_invalid = (F.size("_invalid") > 0).alias("is_invalid")
+        judged_rows = [F.col("_failed").alias("failed"), F.col("_warned").alias("warned"), is_invalid]
+        parts.append(rows.select(binding, F.lit(False).alias("is_read"), *judged_rows))
+    together = reduce(DataFrame.union, parts)
+    return together.groupBy("binding", "is_read", "failed", "warned", "is_invalid").count().collect()
+
+
+def _counts(index: int, binding: BindingSettings, counted: list[Row]) -> Counts:
+    read = good = dead = 0
+    failed: Counter[str] = Counter()
+    warned: Counter[str] = Counter()
+    for row in counted:
+        if row["binding"] != index:
+            continue
+        number = row["count"]
+        if row["is_read"]:
+            read += number
+            continue
+        if row["failed"]:
+            dead += number
+        else:
+            good += number
+        failed.update(dict.fromkeys(row["failed"], number))
+        warned.update(dict.fromkeys(row["warned"], number))
+    if good + dead != read:
+        raise UnexpectedFailure(
+            f"collection {binding.collection.name!r}: {read} rows were read, and {good} good and {dead} dead "
+            "ones came of them: the source gave other rows when it was read again"
+        )
+    return Counts(read, good, dead, dict(failed), dict(warned))
+
+
+def _refuse_failed(tagged: DataFrame, binding: BindingSettings, counted: list[Row], epoch: int) -> None:
+    of_collection = f"of collection {binding.collection.name!r} in epoch {epoch}"
+    if binding.invalid is Action.FAIL:
+        count = sum(row["count"] for row in counted if row["is_invalid"])
+        if count:
+            example = _example(tagged, F.size("_invalid") > 0)
+            raise _invalid_error(f"{_rows(count)} {of_collection}", example["_invalid"], example["_raw"])
+    for rule in binding.rules:
+        count = sum(row["count"] for row in counted if rule.name in row["failed"])
+        if rule.action is Action.FAIL and count:
+            example = _example(tagged, F.array_contains("_failed", rule.name))
+            raise SchemaError(
+                f"rule {rule.name!r} fails the epoch: {_rows(count)} {of_collection} break it, such as "
+                f"{_shortened(example['_raw'])}: correct what writes them, or let the rule drop or warn"
+            )
+
+
+def _example(tagged: DataFrame, which: Column) -> Row:
+    found = tagged.filter(which).select("_order", "_invalid", "_raw").orderBy("_order", "_raw").first()
+    assert found is not None
+    return found
+
+
+def _rows(count: int) -> str:
+    return f"{count} row" if count == 1 else f"{count} rows"
+
+
+def _shortened(raw: str | None) -> str:
+    text = raw or "null"
+    return text if len(text) <= _EXAMPLE else f"{text[: _EXAMPLE - 3]}..."
+
+
+def _invalid_error(which: str, names: Sequence[str], raw: str | None) -> SchemaError:
+    return SchemaError(
+        f"{which}: the schema is not followed ({', '.join(names)}), such as by {_shortened(raw)}: correct "
+        "what writes it, or set invalid to drop"
+    )
+
+
+def _dead_letters(
+    tagged: DataFrame, binding: BindingSettings, index: int, materialization: str, epoch: int, at: datetime
+) -> DataFrame:
+    return tagged.filter(F.size("_failed") > 0).select(
+        F.lit(materialization).alias("materialization"),
+        F.lit(binding.collection.name).alias("collection"),
+        F.lit(index).alias("binding"),
+        F.lit(epoch).cast("bigint").alias("epoch"),
+        # As text: a moment of Python's goes through the machine's own time zone.
+        F.lit(at.astimezone(UTC).isoformat()).cast("timestamp").alias("failed_at"),
+        F.col("_failed").alias("rules"),
+        F.col("_raw").alias("row"),
+        F.to_json("_order").alias("source"),
+    )
+
+
+def assert_valid(frame: DataFrame, binding: BindingSettings) -> DataFrame:
+    """The same frame, but that the job which reads it fails at a row that breaks the schema."""
+    told = F.to_json(
+        F.struct(
+            F.lit(binding.collection.name).alias("collection"),
+            F.col("_invalid").alias("names"),
+            F.substring(F.col("_raw"), 1, _EXAMPLE + 1).alias("raw"),
+        )
+    )
+    is_valid = F.coalesce(F.size("_invalid"), F.lit(0)) <= 0
+    return frame.filter(F.when(is_valid, F.lit(True)).otherwise(_raise(F.concat(F.lit(_MARK), told))))
+
+
+def _raise(message: Column) -> Column:
+    return F.raise_error(message).cast("boolean")
+
+
+def invalid_row(error: BaseException) -> SchemaError | None:
+    """What `assert_valid` found, if that is why a job failed."""
+    _, mark, rest = str(error).partition(_MARK)
+    if not mark:
+        return None
+    told, _ = json.JSONDecoder().raw_decode(rest)
+    return _invalid_error(f"a row of collection {told['collection']!r}", told["names"], told.get("raw"))

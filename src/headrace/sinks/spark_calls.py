@@ -1,0 +1,49 @@
+"""Calls of Spark: what it raises, as an error of ours, and settings that hold for one write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from headrace.errors import UnexpectedFailure
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_setting = Lock()
+
+
+@contextmanager
+def spark_failures(what: str) -> Iterator[None]:
+    """`what` is said first, then the first line of what Java said; its own error is the cause of ours."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        message = error.java_exception.getMessage() or error.java_exception.getClass().getName()
+        raise UnexpectedFailure(f"{what}: {_first_line(message)}") from error
+    except (PySparkException, Py4JError) as error:
+        raise UnexpectedFailure(f"{what}: {_first_line(str(error))}") from error
+
+
+@contextmanager
+def setting(session: SparkSession, key: str, value: str) -> Iterator[None]:
+    """A session has one value of it for all threads; one write at a time may have it as it wants."""
+    with _setting:
+        before = session.conf.get(key, None)
+        session.conf.set(key, value)
+        try:
+            yield
+        finally:
+            if before is None:
+                session.conf.unset(key)
+            else:
+                session.conf.set(key, before)
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0]

@@ -1,0 +1,247 @@
+"""Epochs in an Iceberg table, read by pyiceberg: staged where nobody sees them, published once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+
+from headrace.errors import ConfigError, EndpointError, UnexpectedFailure
+from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog
+from headrace.pipeline.spark_catalogs import catalog_conf
+from headrace.sinks.iceberg import IcebergSink
+from tests.sinks.conftest import Rows, an_epoch
+
+WAP = "spark.wap.id"
+
+
+@pytest.fixture(scope="module")
+def settings(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> CatalogSettings:
+    # A name of its own, since a session keeps a catalog that it has loaded.
+    made = embedded_catalog(tmp_path_factory.mktemp("catalog"))
+    settings = made.model_copy(update={"name": f"sinks_{uuid4().hex}"})
+    for key, value in catalog_conf(settings).items():
+        spark.conf.set(key, value)
+    return settings
+
+
+@pytest.fixture(scope="module")
+def catalog(settings: CatalogSettings) -> Catalog:
+    return load_catalog(settings.name, **settings.properties)
+
+
+class World:
+    """One table, and new sinks for it, as in new processes."""
+
+    def __init__(self, spark: SparkSession, settings: CatalogSettings, catalog: Catalog) -> None:
+        self.spark, self.settings, self.catalog = spark, settings, catalog
+        self.identifier = ("some space", f"t_{uuid4().hex}")
+        self.sql_name = f"{settings.name}.`some space`.{self.identifier[1]}"
+
+    def sink(self, writer: str = "view", owned: str = "") -> IcebergSink:
+        return IcebergSink(
+            "dead", self.spark, self.settings.name, self.identifier, writer=writer, owned=owned
+        )
+
+    @property
+    def table(self) -> Table:
+        return self.catalog.load_table(self.identifier)
+
+    def values(self) -> list[int]:
+        try:
+            return sorted(self.table.scan().to_arrow()["value"].to_pylist())
+        except NoSuchTableError:
+            return []
+
+    def data_files(self) -> int:
+        folder = self.table.location().removeprefix("file://")
+        return len(list(Path(folder).rglob("*.parquet")))
+
+
+@pytest.fixture
+def world(spark: SparkSession, settings: CatalogSettings, catalog: Catalog) -> World:
+    return World(spark, settings, catalog)
+
+
+def test_nothing_is_seen_before_the_commit_and_all_after_it(
+    world: World, rows: Rows, spark: SparkSession
+) -> None:
+    world.sink().start(None, None, 1)
+    assert spark.conf.get(WAP, None) is None
+    handle = world.sink().prepare(an_epoch(12), rows(12))
+    assert spark.conf.get(WAP, None) is None
+    assert (handle["rows"], world.values()) == (3, [])
+    world.sink().commit(12, handle)
+    assert world.values() == [120, 121, 122]
+    assert world.table.properties["headrace.epoch/view/dead"] == "12"
+    snapshot = world.table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary["headrace.epoch"] == "12"
+
+
+def test_a_commit_has_one_effect_however_often_and_after_those_of_others(world: World, rows: Rows) -> None:
+    first = world.sink().prepare(an_epoch(0), rows(0))
+    world.sink().commit(0, first)
+    second = world.sink().prepare(an_epoch(1), rows(1))
+    # Somebody else's rows, so that ours is no fast forward.
+    rows(9, 1).writeTo(world.sql_name).append()
+    for _ in range(2):
+        world.sink().commit(1, second)
+        world.sink().commit(0, first)
+        assert world.values() == [0, 1, 2, 10, 11, 12, 90]
+    world.sink().start(1, None, 2)  # removes what the second was staged as, and not its files
+    world.sink().commit(1, second)
+    assert world.values() == [0, 1, 2, 10, 11, 12, 90]
+
+
+def test_a_commit_is_known_when_its_snapshot_has_expired(world: World, rows: Rows) -> None:
+    handle = world.sink().prepare(an_epoch(0), rows(0))
+    world.sink().commit(0, handle)
+    rows(9, 1).writeTo(world.sql_name).append()
+    world.sink()._load().expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
+    assert len(world.table.snapshots()) == 1
+    world.sink().commit(0, handle)
+    assert world.values() == [0, 1, 2, 90]
+
+
+def test_a_commit_by_hand_counts(world: World, rows: Rows, spark: SparkSession) -> None:
+    world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0)))
+    handle = world.sink().prepare(an_epoch(1), rows(1))
+    name = f"{world.identifier[0]}.{world.identifier[1]}".replace("some space", "`some space`")
+    spark.sql(f"CALL {world.settings.name}.system.publish_changes('{name}', '{handle['wap_id']}')")
+    world.sink().commit(1, handle)
+    assert world.values() == [0, 1, 2, 10, 11, 12]
+    assert world.table.properties["headrace.epoch/view/dead"] == "1"
+
+
+def test_a_commit_goes_to_the_table_that_was_staged_in(world: World, rows: Rows) -> None:
+    handle = world.sink().prepare(an_epoch(0), rows(0))
+    elsewhere = IcebergSink("dead", world.spark, world.settings.name, ("other", "table"), writer="view")
+    elsewhere.start(0, handle, 2)
+    elsewhere.commit(0, handle)
+    assert world.values() == [0, 1, 2]
+
+
+def test_two_who_commit_at_once(world: World, rows: Rows) -> None:
+    handle = world.sink().prepare(an_epoch(0), rows(0))
+    errors: list[Exception] = []
+    both = threading.Barrier(2)
+
+    def commit() -> None:
+        sink = world.sink()
+        both.wait()
+        try:
+            sink.commit(0, handle)
+        except UnexpectedFailure as error:  # is tried again by the coordinator
+            errors.append(error)
+            sink.commit(0, handle)
+
+    run_together([commit, commit])
+    assert len(errors) <= 1
+    assert world.values() == [0, 1, 2]
+
+
+def run_together(calls: list[Callable[[], None]]) -> None:
+    threads = [threading.Thread(target=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_an_abort_removes_snapshot_and_files_and_may_be_repeated(world: World, rows: Rows) -> None:
+    world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0)))
+    before = world.data_files()
+    handle = world.sink().prepare(an_epoch(1), rows(1))
+    assert world.data_files() > before
+    for _ in range(2):
+        world.sink().abort(1, handle)
+    assert (world.data_files(), len(world.table.snapshots())) == (before, 1)
+    assert world.values() == [0, 1, 2]
+    with pytest.raises(EndpointError, match="which was expired before it was published"):
+        world.sink().commit(1, handle)
+
+
+def test_a_start_removes_all_but_what_was_decided(world: World, rows: Rows) -> None:
+    world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0)))
+    never = world.sink().prepare(an_epoch(1), rows(1))
+    decided = world.sink().prepare(an_epoch(1), rows(1))
+    of_others = world.sink("view/dead").prepare(an_epoch(1), rows(7))
+    later = world.sink().prepare(an_epoch(1, fence=3), rows(8))
+    world.sink().start(1, decided, 2)
+    left = {snapshot.snapshot_id for snapshot in world.table.snapshots()}
+    assert never["snapshot_id"] not in left
+    assert {handle["snapshot_id"] for handle in (decided, of_others, later)} <= left
+    world.sink().commit(1, decided)
+    world.sink("view/dead").commit(1, of_others)
+    assert world.values() == [0, 1, 2, 10, 11, 12, 70, 71, 72]
+
+
+def test_an_epoch_without_rows_leaves_no_trace(world: World, rows: Rows) -> None:
+    world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0)))
+    for empty in (None, rows(1, 0)):
+        handle = world.sink().prepare(an_epoch(1), empty)
+        assert (handle["wap_id"], handle["rows"]) == (None, 0)
+        world.sink().commit(1, handle)
+        world.sink().abort(1, handle)
+        world.sink().start(1, handle, 2)
+    assert (world.values(), len(world.table.snapshots())) == ([0, 1, 2], 1)
+
+
+def test_an_epoch_that_the_table_has_is_not_staged_again(world: World, rows: Rows) -> None:
+    world.sink().commit(3, world.sink().prepare(an_epoch(3), rows(3)))
+    with pytest.raises(
+        EndpointError, match="has the epochs of 'view' up to 3, and epoch 2 was never decided here"
+    ):
+        world.sink().prepare(an_epoch(2), rows(2))
+    assert len(world.table.snapshots()) == 1
+
+
+def test_a_rewind_deletes_the_writers_own_later_rows(world: World, rows: Rows) -> None:
+    for number in range(3):
+        for writer in ("ann's", "bob"):
+            sink = world.sink(writer, owned="writer")
+            own = rows(number, 1).selectExpr("*", f'"{writer}" as writer')
+            sink.commit(number, sink.prepare(an_epoch(number), own))
+    for _ in range(2):
+        world.sink("ann's", owned="writer").rewind(0)
+        assert world.values() == [0, 0, 10, 20]
+    sink = world.sink("ann's", owned="writer")
+    sink.commit(1, sink.prepare(an_epoch(1), rows(1, 1).selectExpr("*", '"ann\'s" as writer')))
+    assert world.values() == [0, 0, 10, 10, 20]
+
+
+def test_a_rewind_needs_a_column_that_tells_the_epoch(world: World, rows: Rows) -> None:
+    world.sink().rewind(0)  # no table, nothing to do
+    world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0).drop("epoch")))
+    with pytest.raises(ConfigError, match="has no column that tells a row's epoch"):
+        world.sink().rewind(0)
+
+
+def test_a_table_that_lost_its_setting_gets_it_back_before_rows_could_be_seen(
+    world: World, rows: Rows, spark: SparkSession
+) -> None:
+    world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0)))
+    spark.sql(f"ALTER TABLE {world.sql_name} UNSET TBLPROPERTIES ('write.wap.enabled')")
+    world.sink().prepare(an_epoch(1), rows(1))
+    assert world.values() == [0, 1, 2]
+
+
+def test_an_id_that_the_session_had_is_put_back(world: World, rows: Rows, spark: SparkSession) -> None:
+    broken = rows(0).selectExpr("epoch", "cast(raise_error('no luck') as bigint) as value")
+    spark.conf.set(WAP, "of somebody else")
+    try:
+        with pytest.raises(UnexpectedFailure, match="sink dead: cannot stage epoch 0 in ") as caught:
+            world.sink().prepare(an_epoch(0), broken)
+        assert "\n" not in caught.value.message
+        assert spark.conf.get(WAP) == "of somebody else"
+    finally:
+        spark.conf.unset(WAP)
