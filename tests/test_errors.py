@@ -42,6 +42,7 @@ def test_an_error_says_by_its_kind_alone_whether_to_try_again(kind: type[Headrac
 def test_which_errors_may_go_away() -> None:
     assert {kind.__name__ for kind in RAISED if issubclass(kind, Transient)} == {
         "BufferFull",
+        "CheckpointMoved",
         "EndpointUnavailable",
         "ServerUnavailable",
         "StorageFull",

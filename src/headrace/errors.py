@@ -116,6 +116,10 @@ class StreamBroken(Transient):
     """The other side of a transactions stream went away in the middle of a transaction."""
 
 
+class CheckpointMoved(Transient):
+    """Another process has moved an endpoint's checkpoint, so where to go on has to be found out again."""
+
+
 class UnexpectedFailure(Transient):
     """Something failed that nobody foresaw; the message carries what it said."""
 

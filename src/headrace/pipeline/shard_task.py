@@ -1,0 +1,124 @@
+"""What runs in Spark's Python workers: a shard's rows come as Arrow batches, and its result goes back as a
+row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headrace.errors import Fenced, HeadraceError, UnexpectedFailure
+from headrace.model.checkpoints import to_json
+from headrace.model.materializations import Binding
+from headrace.pipeline.frames import KEY
+from headrace.pipeline.shards import SHARD, one_partition_each, shard_of
+from headrace.pipeline.sources import BINDING
+from headrace.pipeline.transaction import Rows, ShardJob, ShardResult, transact
+
+_RESULT = pa.schema([("shard", pa.int32()), ("result", pa.string()), ("error", pa.string())])
+_RESULT_DDL = "shard int, result string, error string"
+_NOBODY = -1
+"""The binding of a row that is there so that no shard is empty: Spark leaves out what has no rows at all."""
+
+
+def run_shards(job: ShardJob, combined: Sequence[DataFrame]) -> list[ShardResult]:
+    """Runs the transactions of all shards as one Spark job; `combined` has the rows of each binding."""
+    count = len(job.ranges)
+    # A stream has a session of its own.
+    rows = (
+        combined[0]
+        .sparkSession.range(count)
+        .select(F.lit(_NOBODY).alias(BINDING), F.col("id").cast("int").alias(SHARD))
+    )
+    for index, (binding, frame) in enumerate(zip(job.materialization.bindings, combined, strict=True)):
+        key = [F.col(f"{KEY}.k{number}") for number in range(len(binding.keys))]
+        one = frame.select(
+            F.lit(index).alias(BINDING),
+            shard_of(key, count).alias(SHARD),
+            F.struct(KEY, "_values", "_document", "_count").alias(f"b{index}"),
+        )
+        rows = rows.unionByName(one, allowMissingColumns=True)
+    task = partial(_task, job)
+    answers = one_partition_each(rows, count).mapInArrow(task, _RESULT_DDL).collect()
+    for answer in answers:
+        if answer["error"]:
+            raise HeadraceError.from_json(answer["error"])
+    results = sorted((ShardResult(**json.loads(answer["result"])) for answer in answers), key=_number)
+    if [result.shard for result in results] != list(range(count)):
+        raise UnexpectedFailure(f"{len(results)} of {count} shards have answered")
+    return results
+
+
+def _number(result: ShardResult) -> int:
+    return result.shard
+
+
+def _task(job: ShardJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    source = _Source(job, batches)
+    try:
+        shard = source.shard()
+        result = transact(job, shard, source.rows())
+        answer = [shard, to_json(asdict(replace(result, documents=source.documents))), None]
+    except Fenced:
+        # Another attempt has taken over. If that fails, Spark tries again; after an answer it would not.
+        raise
+    except HeadraceError as error:
+        answer = [_NOBODY, None, error.to_json()]
+    columns = [pa.array([value], field.type) for value, field in zip(answer, _RESULT, strict=True)]
+    yield pa.RecordBatch.from_arrays(columns, schema=_RESULT)
+
+
+class _Source:
+    """The rows of a partition, which is a shard."""
+
+    def __init__(self, job: ShardJob, batches: Iterator[pa.RecordBatch]) -> None:
+        self._bindings = job.materialization.bindings
+        self._batches = batches
+        self._first: pa.RecordBatch | None = None
+        self._shard = _NOBODY
+        self.documents = 0
+
+    def shard(self) -> int:
+        """Its number, which every row has."""
+        for batch in self._batches:
+            if batch.num_rows:
+                self._first = batch
+                self._shard = batch[SHARD][0].as_py()
+                return self._shard
+        raise UnexpectedFailure("a partition has no rows, not even the one that each shard has")
+
+    def rows(self) -> Iterator[Rows]:
+        while self._first is not None:
+            batch, self._first = self._first, None
+            if pc.any(pc.not_equal(batch[SHARD], self._shard)).as_py():
+                raise UnexpectedFailure(f"the partition of shard {self._shard} has rows of another one")
+            for index, binding in enumerate(self._bindings):
+                chosen = batch.filter(pc.equal(batch[BINDING], index))
+                if chosen.num_rows:
+                    yield self._rows_of(index, binding, chosen[f"b{index}"])
+            self._first = next(self._batches, None)
+
+    def _rows_of(self, index: int, binding: Binding, rows: pa.StructArray) -> Rows:
+        key, values, document, count = rows.flatten()
+        self.documents += pc.sum(count).as_py()
+        return Rows(
+            index,
+            _cast(key, binding.key_schema, rows),
+            _cast(values, binding.value_schema, rows),
+            document.cast(pa.string()),
+        )
+
+
+def _cast(struct: pa.StructArray, schema: pa.Schema, rows: pa.StructArray) -> pa.RecordBatch:
+    """The members of a struct, under the names and in the types of the binding."""
+    if not len(schema):
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
+    columns = [column.cast(field.type) for column, field in zip(struct.flatten(), schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
