@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from headrace.client import Tier as Tier
     from headrace.client import aio as aio
     from headrace.client import connect as connect
+    from headrace.pipeline.library import materialize as materialize
 
 __version__ = "0.1.0"
 
@@ -19,4 +20,6 @@ def __getattr__(name: str) -> object:
         return import_module("headrace.client.aio")
     if name in ("connect", "Tier"):
         return getattr(import_module("headrace.client"), name)
+    if name == "materialize":
+        return import_module("headrace.pipeline.library").materialize
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -322,11 +322,11 @@ def test_a_decision_is_tried_again_and_nothing_is_aborted_if_it_stays_unknown(
 ) -> None:
     decide, failures = RecoveryLog.decide, [3]
 
-    def flaky(self: RecoveryLog, decision: Any) -> None:
+    def flaky(self: RecoveryLog, decision: Any, plan: Any) -> None:
         failures[0] -= 1
         if failures[0] >= 0:
             raise EndpointUnavailable("the store is away")
-        decide(self, decision)
+        decide(self, decision, plan)
 
     monkeypatch.setattr(RecoveryLog, "decide", flaky)
     coordinator = world.coordinator(sinks=[MemorySink("good", world.good)])
@@ -371,3 +371,32 @@ def test_a_sink_is_removed_only_when_it_has_everything(world: World) -> None:
 def test_two_sinks_of_one_name_are_refused(world: World) -> None:
     with pytest.raises(ConfigError, match="one name"):
         world.coordinator(sinks=[MemorySink("good", world.good)] * 2)
+
+
+def test_one_who_was_replaced_does_not_touch_what_cannot_be_undone(world: World) -> None:
+    zombie = world.coordinator()
+    zombie.start()
+    successor = world.coordinator()
+    successor.start()
+    with pytest.raises(Fenced):
+        zombie.run(0, {}, rows_of(0))
+    assert not world.view.committed
+    successor.run(0, {}, rows_of(0))
+    assert list(world.view.committed) == [0]
+
+
+def test_the_log_is_moved_to_where_an_endpoint_stands(world: World) -> None:
+    first = world.coordinator()
+    first.start()
+    for number in range(3):
+        first.run(number, {"epoch": number}, rows_of(number))
+    first.close()
+    second = world.coordinator()
+    second.start()
+    second.move_to(0, {"epoch": 0}, "the endpoint was restored", {"shards": 2})
+    assert not second.is_decided(1)
+    assert second.run(1, {"epoch": 1}, rows_of(1))
+    second.close()
+    recovered = RecoveryLog(world.store, "log").read()
+    assert recovered.decision is not None
+    assert (recovered.decision.epoch, recovered.plan) == (1, {"shards": 2})

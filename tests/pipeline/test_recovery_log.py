@@ -351,3 +351,28 @@ def test_of_processes_that_race_only_one_decides_an_epoch(place: tuple[str, dict
     last = RecoveryLog(ObjectStore(*place), PREFIX).read().decision
     assert last is not None
     assert last.epoch >= max(decided)
+
+
+def test_an_epoch_that_was_begun_runs_as_it_began(store: ObjectStore) -> None:
+    """However often it crashes, and whatever the file says by then; the epoch after it runs as it says."""
+    first = RecoveryLog(store, PREFIX)
+    assert first.open({"shards": 4}).plan == {"shards": 4}
+    second = RecoveryLog(store, PREFIX)
+    assert second.open({"shards": 1}).plan == {"shards": 4}
+    second.decide(decision(0), {"shards": 1})
+    assert second.plan == {"shards": 1}
+    third = RecoveryLog(store, PREFIX)
+    assert third.open({"shards": 7}).plan == {"shards": 1}
+    third.decide(decision(1))
+    assert third.read().plan == {"shards": 1}
+
+
+def test_one_who_was_replaced_can_find_out(store: ObjectStore) -> None:
+    log = opened(store)
+    log.verify()
+    log.decide(decision(0))
+    log.settle()
+    log.verify()
+    opened(store)
+    with pytest.raises(Fenced):
+        log.verify()

@@ -73,9 +73,12 @@ class Coordinator:
         self.stuck: dict[str, str] = {}
         """Why a sink has not committed the last epoch yet, by its name."""
 
-    def start(self) -> Recovered:
-        """Fences off everybody before, finishes what they decided, and removes what they did not."""
-        recovered = self._log.open()
+    def start(self, plan: JsonObject | None = None) -> Recovered:
+        """Fences off everybody before, finishes what they decided, and removes what they did not.
+
+        `plan` is how the first epoch of all will run (`RecoveryLog.open`).
+        """
+        recovered = self._log.open(plan)
         self._observe("opened")
         decision = recovered.decision
         handles = decision.handles if decision else {}
@@ -94,12 +97,14 @@ class Coordinator:
         runtime_checkpoint: JsonObject,
         rows: Any,
         summarize: Callable[[], JsonObject] = dict,
+        plan: JsonObject | None = None,
     ) -> bool:
         """Returns when the epoch is decided; False if it had been before, and nothing was done.
 
-        `summarize` is asked once everything is prepared; an error of its own aborts the epoch.
+        `summarize` is asked once everything is prepared; an error of its own aborts the epoch. `plan` is how
+        the next epoch will run, if not as this one.
         """
-        if self._decided is not None and number <= self._decided:
+        if self.is_decided(number):
             self.settle()
             return False
         if self._decided is not None and number > self._decided + 1:
@@ -111,6 +116,8 @@ class Coordinator:
         handles: dict[str, JsonObject] = {}
         try:
             for sink in self._sinks:
+                if sink.cannot_undo:  # so that one who was replaced and does not know it stops here
+                    self._log.verify()
                 handles[sink.name] = sink.prepare(epoch, rows)
                 self._observe(f"prepared {sink.name}")
             self.settle()  # so that a decision says of the epoch before that it is committed
@@ -120,16 +127,23 @@ class Coordinator:
         except Exception:
             self._abort(number, handles)
             raise
-        self._decide(decision)
+        self._decide(decision, plan)
         self._decided = number
         self._observe("decided")
         self._commit = self._commits.submit(self._commit_all, decision)
         return True
 
+    def is_decided(self, number: int) -> bool:
+        return self._decided is not None and number <= self._decided
+
     def settle(self) -> None:
         """Returns when every sink has committed the last epoch; raises why one never will."""
         if self._commit is not None:
             self._commit.result()
+
+    def hurry(self) -> None:
+        """Gives up on what fails, in place of trying it again; for who wants to stop. From any thread."""
+        self._closing.set()
 
     def close(self) -> None:
         """Finishes the commit that is under way, unless a sink is stuck; then the next start does."""
@@ -138,12 +152,22 @@ class Coordinator:
         if self._commit is not None and self._commit.exception() is None:
             self._log.settle()
 
-    def _decide(self, decision: Decision) -> None:
+    def move_to(self, epoch: int, runtime_checkpoint: JsonObject, why: str, plan: JsonObject) -> None:
+        """Takes an epoch for the last one, since an endpoint that outranks the log is there; -1: before all.
+
+        Called after `start`, before any epoch runs.
+        """
+        decision = Decision(epoch, runtime_checkpoint, {}, {"moved": why})
+        self._decide(decision, plan)
+        self._log.settle()
+        self._decided = epoch
+
+    def _decide(self, decision: Decision, plan: JsonObject | None) -> None:
         """Nothing is aborted when this fails: it may have been decided."""
         pauses, until = self._patience.pauses(), time.monotonic() + self._patience.decide_for
         while True:
             try:
-                self._log.decide(decision)
+                self._log.decide(decision, plan)
             except Transient as error:
                 if time.monotonic() > until or self._closing.is_set():
                     raise

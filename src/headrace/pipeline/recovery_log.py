@@ -62,6 +62,8 @@ class Recovered:
     """The last one."""
     is_settled: bool = False
     """Whether it is known to be committed everywhere."""
+    plan: JsonObject = field(default_factory=dict)
+    """How the epoch after it runs, if it was begun already."""
 
     @property
     def runtime_checkpoint(self) -> JsonObject:
@@ -79,6 +81,7 @@ class _Record:
     is_settled: bool
     id: str
     decision: JsonObject | None = None
+    plan: JsonObject = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """JSON with a checksum as its last key, and a newline: what does not end so was cut off."""
@@ -100,12 +103,18 @@ class RecoveryLog:
         self._decided_at = 0
         self._is_settled = False
         self._fence = 0
+        self._plan: JsonObject = {}
         self._unremoved = 0
 
     @property
     def fence(self) -> int:
         """0 before the log is opened."""
         return self._fence
+
+    @property
+    def plan(self) -> JsonObject:
+        """How the next epoch runs."""
+        return self._plan
 
     def read(self) -> Recovered:
         """What the log says, for somebody who will not decide anything."""
@@ -114,13 +123,19 @@ class RecoveryLog:
             if last is None:
                 return Recovered(0, None)
             with suppress(_Overtaken):
-                return Recovered(last.fence, self._decision(last.decided_at, place), last.is_settled)
+                decision = self._decision(last.decided_at, place)
+                return Recovered(last.fence, decision, last.is_settled, last.plan)
 
-    def open(self) -> Recovered:
-        """Fences off whoever has opened it before, and says where they got to."""
+    def open(self, plan: JsonObject | None = None) -> Recovered:
+        """Fences off whoever has opened it before, and says where they got to.
+
+        `plan` is how the first epoch of all runs. Later ones run as the decision before them says, since one
+        may have been begun.
+        """
         self._fence = 0
         while True:
             self._place, last = self._last()
+            self._plan = last.plan if last and last.plan else plan or {}
             fence, decided_at, is_settled = (
                 (last.fence + 1, last.decided_at, last.is_settled) if last else (1, 0, False)
             )
@@ -132,12 +147,21 @@ class RecoveryLog:
             except (_Overtaken, NoSuchObject, Fenced):
                 continue  # another one was there at the same moment: this one is later
             self._fence, self._decided_at, self._is_settled = fence, decided_at, is_settled
-            return Recovered(fence, decision, is_settled)
+            return Recovered(fence, decision, is_settled, self._plan)
 
-    def decide(self, decision: Decision) -> None:
+    def verify(self) -> None:
+        """Raises `Fenced` if somebody else has opened the log."""
+        self._check_open()
+        later = self._places(after=self._place)
+        found = self._get(later[-1]) if later else None
+        if later and not (found and self._is_own_settlement(found)):
+            raise self._fenced(found)
+
+    def decide(self, decision: Decision, plan: JsonObject | None = None) -> None:
         """Returns when the epoch is decided. After a `Transient` error it may be: call again with the same.
 
-        After `Fenced` it may be as well, and then its commit is the other's task: abort nothing.
+        After `Fenced` it may be as well, and then its commit is the other's task: abort nothing. `plan` is
+        how the next epoch runs; without one, as this one did.
         """
         self._check_open()
         body = {
@@ -146,7 +170,10 @@ class RecoveryLog:
             "handles": dict(decision.handles),
             "summary": decision.summary,
         }
-        self._append(self._record("decided", self._fence, 0, False, decision.id, body))
+        next_plan = self._plan if plan is None else plan
+        record = self._record("decided", self._fence, 0, False, decision.id, body)
+        self._append(replace(record, plan=next_plan))
+        self._plan = next_plan
         self._decided_at, self._is_settled = self._place, False
         self._unremoved += 1
         if self._unremoved >= _REMOVED_EVERY:
@@ -160,6 +187,8 @@ class RecoveryLog:
             name = f"settled {self._decided_at} under fence {self._fence}"
             self._append(self._record("settled", self._fence, self._decided_at, True, name))
             self._is_settled = True
+            with suppress(Transient):  # for those who run a few epochs and end
+                self._remove_old()
 
     def _check_open(self) -> None:
         if not self._fence:
@@ -175,7 +204,7 @@ class RecoveryLog:
         decision: JsonObject | None = None,
     ) -> _Record:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        return _Record(kind, fence, self._holder, now, decided_at, is_settled, name, decision)
+        return _Record(kind, fence, self._holder, now, decided_at, is_settled, name, decision, self._plan)
 
     def _append(self, record: _Record) -> None:
         what = "write the recovery log"

@@ -1,0 +1,141 @@
+"""What `headrace run` prints: a line for each epoch, and in a terminal a live status below."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from threading import Lock
+from types import TracebackType
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from headrace.pipeline.guarantee import Compiled
+from headrace.pipeline.progress import EpochProgress
+
+
+class _Output:
+    """Materializations report on threads of their own."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def step(self, name: str, step: str) -> None:
+        """Too often for anybody to read."""
+
+
+class JsonLines(_Output):
+    """One object a line: `event` is planned, state or epoch."""
+
+    def planned(self, name: str, compiled: Compiled, actions: str) -> None:
+        reasons = [str(reason) for reason in compiled.reasons]
+        self._say("planned", name, {"guarantee": compiled.guarantee, "reasons": reasons, "applied": actions})
+
+    def state(self, name: str, text: str) -> None:
+        self._say("state", name, {"state": text})
+
+    def epoch(self, name: str, progress: EpochProgress) -> None:
+        self._say("epoch", name, progress.to_json())
+
+    def _say(self, event: str, name: str, more: dict[str, Any]) -> None:
+        with self._lock:
+            click.echo(json.dumps({"event": event, "materialization": name, **more}, default=str))
+
+
+class Lines(_Output):
+    """For logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._states: dict[str, str] = {}
+
+    def planned(self, name: str, compiled: Compiled, actions: str) -> None:
+        lines = [f"{name}: {compiled.guarantee}", *(f"  {reason}" for reason in compiled.reasons)]
+        lines += [f"  {line}" for line in actions.splitlines()]
+        self._say("\n".join(lines))
+
+    def state(self, name: str, text: str) -> None:
+        if self._states.get(name) != text:
+            self._states[name] = text
+            self._say(f"{name}: {text}")
+
+    def epoch(self, name: str, progress: EpochProgress) -> None:
+        self._say(f"{name}: {progress.line()}")
+
+    def _say(self, text: str) -> None:
+        with self._lock:
+            click.echo(text)
+
+
+@dataclass
+class _Status:
+    text: str = "starting"
+    epoch: int | None = None
+    rows: int = 0
+    dead: int = 0
+    last_rows: int = 0
+    last_ms: int = 0
+    ended: float = 0.0
+
+
+class LiveStatus(_Output):
+    """Lines that scroll, and below them how each materialization stands."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        super().__init__()
+        self._console = console or Console(highlight=False)
+        self._statuses: dict[str, _Status] = {}
+        self._live = Live(console=self._console, get_renderable=self._table, refresh_per_second=2)
+
+    def __enter__(self) -> None:
+        self._live.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def planned(self, name: str, compiled: Compiled, actions: str) -> None:
+        self._of(name)
+        self._console.print(f"[bold]{name}[/]: {compiled.guarantee}")
+        for line in [*map(str, compiled.reasons), *actions.splitlines()]:
+            self._console.print(f"  {line}", markup=False)
+
+    def state(self, name: str, text: str) -> None:
+        self._of(name).text = text
+
+    def epoch(self, name: str, progress: EpochProgress) -> None:
+        status = self._of(name)
+        status.epoch = progress.epoch
+        status.rows += progress.read
+        status.dead += progress.dead
+        status.last_rows, status.last_ms = progress.read, progress.total_ms
+        status.ended = time.monotonic()
+        self._console.print(f"{name}: {progress.line()}", markup=False)
+
+    def _of(self, name: str) -> _Status:
+        with self._lock:
+            return self._statuses.setdefault(name, _Status())
+
+    def _table(self) -> Table:
+        table = Table("", "epoch", "rows", "dead", "rows/s", "last epoch", "", box=None)
+        with self._lock:
+            statuses = list(self._statuses.items())
+        for name, status in statuses:
+            ago = f"{time.monotonic() - status.ended:.0f} s ago" if status.epoch is not None else ""
+            rate = f"{1000 * status.last_rows / status.last_ms:,.0f}" if status.last_ms else ""
+            epoch = "" if status.epoch is None else str(status.epoch)
+            table.add_row(name, epoch, f"{status.rows:,}", f"{status.dead:,}", rate, ago, status.text)
+        return table

@@ -1,0 +1,180 @@
+"""`headrace.materialize`: a DataFrame of somebody's own Spark job into a connector, in their own session."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from headrace.errors import ConfigError, HeadraceError
+from headrace.model.collections import Collection
+from headrace.model.reductions import check_annotations
+from headrace.pipeline.dead_letters import make_dead_letter_sink
+from headrace.pipeline.guarantee import compile_guarantee, refuse_above
+from headrace.pipeline.pipeline import Pipeline
+from headrace.pipeline.places import checkpoint_folder, open_recovery_log
+from headrace.pipeline.planning import apply, plan
+from headrace.pipeline.progress import EpochProgress
+from headrace.pipeline.settings import (
+    Action,
+    BindingSettings,
+    DeadLetterSettings,
+    FormatSource,
+    Guarantee,
+    MaterializationSettings,
+    PipelineSettings,
+    Rule,
+    Trigger,
+)
+from headrace.pipeline.sources import reading_of
+from headrace.pipeline.spark_failures import failure_of
+from headrace.pipeline.table_schemas import json_schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Materializing:
+    """A stream that is being materialized, on a thread of its own."""
+
+    def __init__(self, run: Callable[[Materializing], None]) -> None:
+        self._pipeline: Pipeline | None = None
+        self._stopping = False
+        self.progress: EpochProgress | None = None
+        """Of the last epoch."""
+        self.failure: HeadraceError | None = None
+        """Why it ended, if it did not end by itself."""
+        self._thread = threading.Thread(
+            target=self._run, args=(run,), name="headrace-materialize", daemon=True
+        )
+        self._thread.start()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until it has ended; False if the time was up before. Raises what went wrong."""
+        self._thread.join(timeout)
+        if self.failure is not None:
+            raise self.failure
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Finishes the epoch that is under way, and ends."""
+        self._stopping = True
+        if self._pipeline is not None:
+            self._pipeline.stop()
+        self.wait()
+
+    def _run(self, run: Callable[[Materializing], None]) -> None:
+        try:
+            run(self)
+        except Exception as error:  # noqa: BLE001 - it is raised where somebody waits
+            self.failure = failure_of(error)
+
+    def _attach(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        if self._stopping:
+            pipeline.stop()
+
+
+def materialize(
+    rows: DataFrame,
+    name: str,
+    connector: str,
+    config: Mapping[str, Any],
+    *,
+    key: Sequence[str],
+    resource: Mapping[str, Any],
+    state: str | Path,
+    schema: Mapping[str, Any] | None = None,
+    reduce: Mapping[str, str] | None = None,
+    order_by: Sequence[str] = (),
+    shards: int = 1,
+    rules: Sequence[Rule] = (),
+    invalid: str = Action.FAIL,
+    dead_letters: str | Path | None = None,
+    interval: float = 0.0,
+    available_now: bool = False,
+    guarantee: str | None = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    connector_address: str = "",
+    batch: str | None = None,
+) -> Materializing | EpochProgress | None:
+    """Keeps a view of `rows` in an endpoint, exactly once where the endpoint allows it.
+
+    `rows` is any DataFrame whose columns are the documents' properties. If it streams, this returns at once,
+    and the stream runs until it is stopped, or with `available_now` until it has read what is there. If it
+    does not, its rows are one epoch, and this returns when that is committed; the same `batch` given again
+    right after is not written again, so that a job which was killed can be repeated (the result is None).
+
+    `key` names columns. `schema` is the documents' JSON schema; without one it is made from the DataFrame's,
+    where `reduce` says by which strategy columns are reduced, such as `{"amount": "sum"}`; without both the
+    last write wins, by `order_by`. `state` is the folder or URL of the recovery log, which only this
+    materialization of this name may use.
+    """
+    pointers = tuple(column if column.startswith("/") else f"/{column}" for column in key)
+    chosen = schema if schema is not None else json_schema_of(rows.schema, pointers, reduce or {})
+    if schema is not None and reduce:
+        raise ConfigError("give either `schema`, with its annotations, or `reduce`")
+    check_annotations(chosen)
+    collection = Collection(name, pointers, chosen)
+    binding = BindingSettings(
+        collection,
+        FormatSource(_format(rows), order_by=tuple(order_by)),
+        resource,
+        tuple(include),
+        tuple(exclude),
+        tuple(rules),
+        Action(invalid),
+    )
+    letters = None if dead_letters is None else DeadLetterSettings("parquet", _url(dead_letters))
+    one = MaterializationSettings(
+        name,
+        connector,
+        config,
+        (binding,),
+        connector_address,
+        shards,
+        Trigger(interval, available_now),
+        guarantee=Guarantee(guarantee) if guarantee else None,
+        dead_letters=letters,
+    )
+    settings = PipelineSettings((one,), _url(state))
+    planned = plan(one)
+    refuse_above(one, compile_guarantee(settings, one, planned.validated))
+    apply(planned)
+    reading = reading_of(rows, collection, tuple(order_by), f"DataFrame {name}")
+    spark = rows.sparkSession
+    sink = None if letters is None else make_dead_letter_sink(letters, name, spark, None)
+    if not rows.isStreaming:
+        pipeline = Pipeline(spark, one, planned, [reading], open_recovery_log(settings, name), None, sink)
+        return pipeline.run_batch(batch if batch is not None else str(uuid4()))
+    if batch is not None:
+        raise ConfigError("`batch` is for rows that do not stream")
+
+    def run(materializing: Materializing) -> None:
+        def remember(progress: EpochProgress) -> None:
+            materializing.progress = progress
+
+        with checkpoint_folder(settings, name) as folder:
+            log = open_recovery_log(settings, name)
+            pipeline = Pipeline(spark, one, planned, [reading], log, folder, sink, on_epoch=remember)
+            materializing._attach(pipeline)
+            pipeline.run()
+
+    return Materializing(run)
+
+
+def _format(rows: DataFrame) -> str:
+    """What the stream reads, as far as Spark's plan of it tells; a guarantee depends on that."""
+    if not rows.isStreaming:
+        return "batch"
+    plan = rows._jdf.queryExecution().analyzed().toString().lower()
+    found = [name for name in ("kafka", "iceberg", "delta", "rate") if name in plan]
+    return found[0] if len(found) == 1 else "a stream"
+
+
+def _url(place: str | Path) -> str:
+    text = str(place)
+    return text if "://" in text else Path(text).absolute().as_uri()

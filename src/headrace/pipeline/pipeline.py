@@ -1,0 +1,304 @@
+"""One materialization as a streaming query: opened, brought to where it goes on, and run epoch by epoch."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from headrace.errors import ConfigError, HeadraceError, Transient, UnexpectedFailure
+from headrace.model.checkpoints import JsonObject
+from headrace.pipeline.combine import combine
+from headrace.pipeline.connector_sink import ConnectorSink
+from headrace.pipeline.coordinator import Coordinator
+from headrace.pipeline.dead_letters import DeadLetterSink
+from headrace.pipeline.planning import Planned
+from headrace.pipeline.progress import EpochProgress
+from headrace.pipeline.quality import Split, check_rules, drops_rows, invalid_row, judged
+from headrace.pipeline.recovery import GoOn, go_on
+from headrace.pipeline.recovery_log import Recovered, RecoveryLog
+from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, check_sources, read_checkpoint
+from headrace.pipeline.settings import MaterializationSettings
+from headrace.pipeline.sources import Reading, combined_stream, rows_of
+from headrace.pipeline.spark_checkpoint import CheckpointFolder, read_folder, read_offsets, write_folder
+from headrace.pipeline.spark_failures import failure_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+
+class _Stopping(Exception):
+    """An epoch is not begun any more."""
+
+
+@dataclass(frozen=True)
+class EpochRows:
+    """What sinks are given of an epoch."""
+
+    combined: list[DataFrame]
+    dead: DataFrame | None
+    dead_count: int
+
+
+class Pipeline:
+    """Of one materialization, from one opening of its recovery log to the first failure or the end.
+
+    `folder` is Spark's checkpoint folder, without which only `run_batch` can be called. `on_epoch` is told of
+    each epoch that is decided; `observe` of each step of the coordinator.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: MaterializationSettings,
+        planned: Planned,
+        readings: list[Reading],
+        recovery_log: RecoveryLog,
+        folder: Path | None,
+        dead_letters: DeadLetterSink | None = None,
+        *,
+        on_epoch: Callable[[EpochProgress], None] = lambda _: None,
+        observe: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._spark, self._settings, self._planned = spark, settings, planned
+        self._readings, self._log, self._folder = readings, recovery_log, folder
+        self._dead_letters = dead_letters
+        self._on_epoch, self._observe = on_epoch, observe
+        self._connector = ConnectorSink(
+            settings, planned.materialization, lambda: recovery_log.plan["shards"]
+        )
+        if dead_letters is None and drops_rows(settings.bindings):
+            raise ConfigError(
+                f"materialization {settings.name!r}: rows may be dropped, and there is nowhere to keep them: "
+                "say where dead letters go"
+            )
+        sinks = [self._connector] if dead_letters is None else [dead_letters, self._connector]
+        self._coordinator = Coordinator(recovery_log, sinks, observe=observe)
+        # Where a binding goes is a part of it: another table would lack what the one before has.
+        self._sources = tuple(
+            f"{reading.description} to {'.'.join(binding.resource_path)}"
+            for reading, binding in zip(readings, planned.materialization.bindings, strict=True)
+        )
+        self._lineage = ""
+        self._failure: HeadraceError | None = None
+        self._stopping = threading.Event()
+        self._in_epoch = threading.Lock()
+
+    def run(self) -> None:
+        """Returns when the trigger has nothing left, or after `stop`; raises what went wrong."""
+        assert self._folder is not None
+        self._check()
+        try:
+            start = self._recover(read_folder(self._folder))
+            if start.rebuilds_folder:
+                self._rebuild(self._folder, start)
+            self._stream(self._folder)
+            if not self._stopping.is_set():
+                self._coordinator.settle()
+        except Transient:
+            # What failed may have failed because somebody has taken over; then this is not tried again.
+            if self._log.fence:
+                self._log.verify()
+            raise
+        finally:
+            self._coordinator.close()
+
+    def run_batch(self, batch: str) -> EpochProgress | None:
+        """Runs all rows of sources that do not stream as one epoch; None if the last one was this batch."""
+        self._check()
+        try:
+            start = self._recover(CheckpointFolder())
+            last = start.done.epoch
+            begun = start.offsets.get(last + 1)
+            if begun is not None and begun != batch:
+                raise ConfigError(
+                    f"materialization {self._settings.name!r}: batch {begun!r} was begun and not finished: "
+                    f"run it again before {batch!r}"
+                )
+            if begun is None and start.offsets.get(last) == batch:
+                return None
+            rows = combined_stream(self._readings)
+            progress = self._run_epoch(rows, last + 1, {last + 1: batch}, datetime.now(UTC))
+            self._coordinator.settle()
+            return progress
+        except HeadraceError:
+            raise
+        except Exception as error:
+            raise invalid_row(error) or failure_of(error) from error
+        finally:
+            self._coordinator.close()
+
+    def stop(self) -> None:
+        """From another thread: the epoch that is under way is finished first."""
+        self._stopping.set()
+        self._coordinator.hurry()
+
+    @property
+    def stuck(self) -> dict[str, str]:
+        """Why a sink has not committed the last epoch yet, by its name."""
+        return self._coordinator.stuck
+
+    def _check(self) -> None:
+        """Refuses what would only be found out in the middle of the first epoch."""
+        for binding, reading in zip(self._settings.bindings, self._readings, strict=True):
+            reading.frame(reading.stream)  # a column that can never be what the schema says
+            check_rules(self._spark, binding)
+
+    def _recover(self, folder: CheckpointFolder) -> GoOn:
+        name = self._settings.name
+        plan = {"lineage": str(uuid4()), "shards": self._settings.shards}
+        recovered = self._coordinator.start(plan)
+        logged = self._logged(recovered)
+        opened = self._connector.opened
+        endpoint = None
+        if opened is not None:
+            where = f"materialization {name!r}, endpoint"
+            endpoint = [read_checkpoint(raw, name, where) for raw in opened]
+            for checkpoint in endpoint:
+                check_sources(checkpoint, self._sources, where)
+        start = go_on(name, recovered.plan["lineage"], logged, endpoint, folder)
+        if start.moves_log:
+            log.warning("materialization %r: %s", name, start.moves_log)
+            if start.is_rewound and self._dead_letters is not None:
+                self._dead_letters.rewind(start.done.epoch)
+            moved = {**self._log.plan, "lineage": start.lineage}
+            self._coordinator.move_to(start.done.epoch, start.done.to_json(), start.moves_log, moved)
+        self._lineage = start.lineage
+        self._connector.go_on_from(start.done.to_json())
+        return start
+
+    def _rebuild(self, folder: Path, start: GoOn) -> None:
+        if (folder / "state").exists() and start.done.epoch >= 0:
+            raise ConfigError(
+                f"materialization {self._settings.name!r}: {folder} does not go on after epoch "
+                f"{start.done.epoch}, and the query keeps state in it that cannot be made anew: restore the "
+                "folder as it was then"
+            )
+        log.info("materialization %r: making %s: %s", self._settings.name, folder, start.rebuilds_folder)
+        write_folder(folder, start.lineage, start.done.epoch, start.offsets)
+
+    def _logged(self, recovered: Recovered) -> RuntimeCheckpoint:
+        name = self._settings.name
+        where = f"materialization {name!r}, recovery log"
+        logged = read_checkpoint(recovered.runtime_checkpoint, name, where)
+        check_sources(logged, self._sources, where)
+        return logged
+
+    def _stream(self, folder: Path) -> None:
+        trigger = self._settings.trigger
+        writer = (
+            combined_stream(self._readings)
+            .writeStream.queryName(self._settings.name)
+            .option("checkpointLocation", f"file://{folder}")  # Spark would take %20 for a name
+            .foreachBatch(self._epoch)
+        )
+        if trigger.once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{round(trigger.interval * 1000)} milliseconds")
+        query = writer.start()
+        try:
+            while query.isActive and not self._stopping.is_set():
+                query.awaitTermination(1)
+        except Exception as error:
+            # After `stop` an epoch that Spark begins is refused, and the query ends with that.
+            if self._failure is not None or not self._stopping.is_set():
+                raise self._failure or failure_of(error) from error
+        finally:
+            with self._in_epoch:
+                pass  # the epoch that is under way; another one is not begun
+            with suppress(Exception):
+                query.stop()
+        if self._failure is not None:
+            raise self._failure
+        failed = query.exception()
+        if failed is not None and not self._stopping.is_set():
+            raise failure_of(failed)
+
+    def _epoch(self, rows: DataFrame, number: int) -> None:
+        """Spark calls this, and only knows that it failed; why is kept."""
+        assert self._folder is not None
+        try:
+            with self._in_epoch:
+                if self._stopping.is_set():
+                    raise _Stopping
+                if self._coordinator.is_decided(number):
+                    return  # Spark had not heard of it
+                numbers = [epoch for epoch in (number - 1, number) if epoch >= 0]
+                offsets = {epoch: read_offsets(self._folder, epoch) for epoch in numbers}
+                self._run_epoch(rows, number, offsets, _epoch_time(offsets[number]))
+        except _Stopping:
+            raise
+        except HeadraceError as error:
+            self._failure = error
+            raise
+        except Exception as error:
+            self._failure = invalid_row(error) or failure_of(error)
+            raise self._failure from error
+
+    def _run_epoch(
+        self, rows: DataFrame, number: int, offsets: dict[int, str], at: datetime
+    ) -> EpochProgress:
+        began = time.monotonic()
+        checkpoint = RuntimeCheckpoint(self._settings.name, self._lineage, number, self._sources, offsets)
+        bindings = self._settings.bindings
+        is_alone = len(bindings) == 1
+        frames = [
+            reading.frame(rows_of(rows, index, is_alone)) for index, reading in enumerate(self._readings)
+        ]
+        with judged(
+            rows, frames, bindings, materialization=self._settings.name, epoch=number, at=at
+        ) as split:
+            judged_at = time.monotonic()
+            combined = [
+                combine(good, binding.collection, chosen.values)
+                for good, binding, chosen in zip(
+                    split.good, bindings, self._planned.materialization.bindings, strict=True
+                )
+            ]
+            progress = EpochProgress(number, at, self._log.plan["shards"])
+
+            def summarize() -> JsonObject:
+                self._account(progress, split)
+                progress.quality_ms = round(1000 * (judged_at - began))
+                progress.total_ms = round(1000 * (time.monotonic() - began))
+                return progress.to_json()
+
+            next_plan = {**self._log.plan, "shards": self._settings.shards}
+            rows_of_epoch = EpochRows(combined, split.dead, split.dead_count)
+            self._coordinator.run(number, checkpoint.to_json(), rows_of_epoch, summarize, next_plan)
+        self._on_epoch(progress)
+        return progress
+
+    def _account(self, progress: EpochProgress, split: Split) -> None:
+        """Sums up the shards, and holds what they took to what was judged to be good."""
+        progress.add_shards(self._connector.results)
+        if split.counts is None:
+            progress.read = progress.good = progress.documents
+            return
+        progress.read = sum(counts.read for counts in split.counts)
+        progress.good = sum(counts.good for counts in split.counts)
+        progress.dead = sum(counts.dead for counts in split.counts)
+        for counts in split.counts:
+            progress.count_rules(counts.failed, counts.warned)
+        if not progress.is_replayed and progress.documents != progress.good:
+            raise UnexpectedFailure(
+                f"epoch {progress.epoch}: {progress.good} rows are good and {progress.documents} were "
+                "combined: a source gave other rows when it was read again"
+            )
+
+
+def _epoch_time(offsets: str) -> datetime:
+    """When Spark planned the epoch; the same when it is run again."""
+    milliseconds = json.loads(offsets.splitlines()[1])["batchTimestampMs"]
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

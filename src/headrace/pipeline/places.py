@@ -1,0 +1,37 @@
+"""Where a pipeline keeps what it knows: recovery logs in `state`, and Spark's checkpoint folders."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+from headrace.objects import ObjectStore
+from headrace.pipeline.recovery_log import RecoveryLog
+from headrace.pipeline.settings import PipelineSettings
+
+
+def open_recovery_log(settings: PipelineSettings, name: str) -> RecoveryLog:
+    store = ObjectStore(settings.state_url, settings.state_options)
+    return RecoveryLog(store, f"materializations/{_part(name)}/log")
+
+
+@contextmanager
+def checkpoint_folder(settings: PipelineSettings, name: str) -> Iterator[Path]:
+    """A folder of this machine. Where `state` is no folder it is gone afterwards: it can be made anew."""
+    parts = urlsplit(settings.state_url)
+    if parts.scheme == "file":
+        yield Path(unquote(parts.path)).absolute() / "materializations" / _part(name) / "checkpoint"
+        return
+    folder = Path(tempfile.mkdtemp(prefix="headrace-checkpoint-"))
+    try:
+        yield folder / "checkpoint"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _part(name: str) -> str:
+    return quote(name, safe="")

@@ -1,0 +1,106 @@
+"""Where a materialization goes on, from what the endpoint, the recovery log and Spark's folder say.
+
+An endpoint that keeps checkpoints outranks the log, and the log outranks the folder. Everything here is a
+function of plain values; who calls it does what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.errors import CheckpointConflict, ConfigError
+from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint
+from headrace.pipeline.spark_checkpoint import CheckpointFolder
+
+
+@dataclass(frozen=True)
+class GoOn:
+    """What to do before the query starts."""
+
+    lineage: str
+    done: RuntimeCheckpoint
+    """The last epoch that is done everywhere; the next one is run, or run again."""
+    offsets: Mapping[int, str] = field(default_factory=dict)
+    """What Spark's folder has to say of `done`, the epoch before it, and the next one if that was begun."""
+    moves_log: str = ""
+    """Why the log has to be moved to `done`; empty if it stands there."""
+    is_rewound: bool = False
+    """Whether epochs after `done` had been decided, and will be run again with other boundaries."""
+    rebuilds_folder: str = ""
+    """Why the folder has to be made anew; empty if it is right."""
+
+
+def go_on(
+    name: str,
+    lineage: str,
+    logged: RuntimeCheckpoint,
+    endpoint: Sequence[RuntimeCheckpoint] | None,
+    folder: CheckpointFolder,
+) -> GoOn:
+    """`lineage` is the log's; `endpoint` has a checkpoint for each shard, or None if it keeps none.
+
+    A log in which nothing was decided yet takes over the endpoint's lineage: the log before it was lost.
+    """
+    if endpoint is None:
+        return _with_folder(GoOn(lineage, logged, _offsets(logged)), name, folder)
+    theirs = next((checkpoint.lineage for checkpoint in endpoint if checkpoint.epoch >= 0), lineage)
+    is_lost = logged.epoch < 0 and theirs != lineage
+    lineage = theirs if is_lost else lineage
+    _refuse_other_lineages(name, lineage, endpoint)
+    low, high = _extremes(name, endpoint)
+    if low.epoch == high.epoch == logged.epoch + 1 and not is_lost:
+        # It committed an epoch that nobody decided: what other sinks do for it is still to be done.
+        low = logged
+    move = ""
+    if logged.epoch > low.epoch:
+        move = f"the endpoint stands at epoch {low.epoch}, and epoch {logged.epoch} had been decided"
+    elif logged.epoch < low.epoch or is_lost:
+        move = f"the endpoint stands at epoch {low.epoch}, of which the recovery log knows nothing"
+    begun = {high.epoch: _offsets(high)[high.epoch]} if high.epoch > low.epoch else {}
+    start = GoOn(lineage, low, {**_offsets(low), **begun}, move, logged.epoch > low.epoch)
+    return _with_folder(start, name, folder)
+
+
+def _refuse_other_lineages(name: str, lineage: str, endpoint: Sequence[RuntimeCheckpoint]) -> None:
+    for checkpoint in endpoint:
+        if checkpoint.epoch >= 0 and checkpoint.lineage != lineage:
+            raise ConfigError(
+                f"materialization {name!r}: the checkpoint in the endpoint is of lineage "
+                f"{checkpoint.lineage}, and the recovery log is of {lineage}: point `state` to where that "
+                "lineage was run, or give the materialization another name"
+            )
+
+
+def _extremes(
+    name: str, endpoint: Sequence[RuntimeCheckpoint]
+) -> tuple[RuntimeCheckpoint, RuntimeCheckpoint]:
+    """The checkpoint that all shards have reached, and the one that some have."""
+    low = min(endpoint, key=lambda checkpoint: checkpoint.epoch)
+    high = max(endpoint, key=lambda checkpoint: checkpoint.epoch)
+    for checkpoint in endpoint:
+        if checkpoint not in (low, high) or high.epoch > low.epoch + 1:
+            raise CheckpointConflict(
+                f"materialization {name!r}: its shards stand at epochs {low.epoch} and {high.epoch}, which "
+                "do not follow each other: restore all tables of the endpoint from one moment"
+            )
+    return low, high
+
+
+def _with_folder(start: GoOn, name: str, folder: CheckpointFolder) -> GoOn:
+    if not folder.lineage:
+        why = "there is none yet"
+    elif folder.lineage != start.lineage:
+        raise ConfigError(
+            f"materialization {name!r}: Spark's checkpoint folder is of lineage {folder.lineage}, not of "
+            f"{start.lineage}: it belongs to another materialization; move it away, and it is made anew"
+        )
+    elif not folder.follows(start.lineage, start.done.epoch, start.offsets):
+        why = f"it does not go on after epoch {start.done.epoch}"
+    else:
+        return start
+    return GoOn(start.lineage, start.done, start.offsets, start.moves_log, start.is_rewound, why)
+
+
+def _offsets(checkpoint: RuntimeCheckpoint) -> Mapping[int, str]:
+    return checkpoint.offsets or {}

@@ -1,0 +1,234 @@
+"""Runs the materializations of a file, each on a thread, and starts again what failed for a while."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.errors import ConfigError, HeadraceError, Transient
+from headrace.pipeline.coordinator import Patience
+from headrace.pipeline.dead_letters import make_dead_letter_sink
+from headrace.pipeline.guarantee import Compiled, compile_guarantee, refuse_above
+from headrace.pipeline.kafka_groups import KafkaGroups
+from headrace.pipeline.pipeline import Pipeline
+from headrace.pipeline.places import checkpoint_folder, open_recovery_log
+from headrace.pipeline.planning import Planned, apply, plan
+from headrace.pipeline.progress import EpochProgress
+from headrace.pipeline.session import make_session
+from headrace.pipeline.settings import (
+    CollectionSource,
+    FormatSource,
+    KafkaSource,
+    MaterializationSettings,
+    PipelineSettings,
+    Profile,
+)
+from headrace.pipeline.sources import open_sources, table_of
+from headrace.pipeline.spark_catalogs import catalog_conf, needs_of
+from headrace.pipeline.spark_checkpoint import read_offsets
+from headrace.pipeline.spark_failures import failure_of
+from headrace.pipeline.spark_lines import Needs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY = 0.5
+PATIENCE = Patience(first_pause=1.0, longest_pause=30.0)
+
+
+class Reporter(Protocol):
+    """Is told what happens, on the threads of the materializations."""
+
+    def planned(self, name: str, compiled: Compiled, actions: str) -> None:
+        """Before the start: what is guaranteed, and what was done to the endpoint."""
+
+    def state(self, name: str, text: str) -> None:
+        """What a materialization is doing now."""
+
+    def epoch(self, name: str, progress: EpochProgress) -> None:
+        """An epoch was decided."""
+
+    def step(self, name: str, step: str) -> None:
+        """The coordinator has done a step."""
+
+
+class Runner:
+    def __init__(self, settings: PipelineSettings, reporter: Reporter, patience: Patience = PATIENCE) -> None:
+        self._settings, self._reporter, self._patience = settings, reporter, patience
+        self._stopping = threading.Event()
+        self._running: dict[str, Pipeline] = {}
+        self.failures: dict[str, HeadraceError] = {}
+
+    def run(self) -> None:
+        """Returns when all materializations have ended; what ended one for good is in `failures`."""
+        if self._settings.profile is not Profile.DEV_LOCAL:
+            self._run()
+            return
+        with tempfile.TemporaryDirectory(prefix="headrace-state-") as folder:  # nothing is to survive
+            self._settings = replace(self._settings, state_url=Path(folder).as_uri(), state_options={})
+            self._run()
+
+    def _run(self) -> None:
+        if not self._settings.materializations:
+            raise ConfigError("there is no materialization to run: write one under `materializations`")
+        # All are asked before any is started, so that what is wrong is said at once.
+        plans = [(one, *self._plan(one)) for one in self._settings.materializations]
+        for one, planned, compiled in plans:
+            self._reporter.planned(one.name, compiled, apply(planned))
+        spark = self._session()
+        threads = [
+            threading.Thread(
+                target=self._keep_running, args=(spark, one, planned), name=f"headrace-{one.name}"
+            )
+            for one, planned, _ in plans
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def stop(self) -> None:
+        """Ends each materialization after the epoch that it is in; may be called from a signal's handler."""
+        self._stopping.set()
+        for pipeline in list(self._running.values()):
+            pipeline.stop()
+
+    def _plan(self, one: MaterializationSettings) -> tuple[Planned, Compiled]:
+        planned = plan(one)
+        compiled = compile_guarantee(self._settings, one, planned.validated)
+        refuse_above(one, compiled)
+        return planned, compiled
+
+    def _session(self) -> SparkSession:
+        spark = make_session(self._settings.spark, "headrace", needs(self._settings))
+        if self._settings.catalog is not None:
+            for key, value in catalog_conf(self._settings.catalog).items():
+                spark.conf.set(key, value)
+        return spark
+
+    def _keep_running(self, spark: SparkSession, one: MaterializationSettings, planned: Planned) -> None:
+        pauses = self._patience.pauses()
+        while not self._stopping.is_set():
+            epochs = 0
+
+            def on_epoch(progress: EpochProgress) -> None:
+                nonlocal epochs
+                epochs += 1
+                self._reporter.epoch(one.name, progress)
+
+            try:
+                self._try_once(spark, one, planned, on_epoch)
+            except Transient as error:
+                if epochs:
+                    pauses = self._patience.pauses()
+                pause = pauses.next()
+                log.warning("materialization %r: %s; again in %.0f s", one.name, error.message, pause)
+                self._reporter.state(one.name, f"failed, again in {pause:.0f} s: {error.message}")
+                self._stopping.wait(pause)
+            except HeadraceError as error:
+                self.failures[one.name] = error
+                self._reporter.state(one.name, f"stopped: {error.message}")
+                return
+            else:
+                self._reporter.state(one.name, "done")
+                return
+
+    def _try_once(
+        self,
+        spark: SparkSession,
+        one: MaterializationSettings,
+        planned: Planned,
+        on_epoch: Callable[[EpochProgress], None],
+    ) -> None:
+        """As `_run_once`, but that what Spark or a catalog raises is one of our errors."""
+        try:
+            self._run_once(spark, one, planned, on_epoch)
+        except HeadraceError:
+            raise
+        except Exception as error:
+            log.debug("materialization %r", one.name, exc_info=True)
+            raise failure_of(error) from error
+
+    def _run_once(
+        self,
+        spark: SparkSession,
+        one: MaterializationSettings,
+        planned: Planned,
+        on_epoch: Callable[[EpochProgress], None],
+    ) -> None:
+        # Each has a session of its own, since sinks set options on it for a while.
+        session = spark.newSession()
+        if self._settings.catalog is not None:
+            for key, value in catalog_conf(self._settings.catalog).items():
+                session.conf.set(key, value)
+        if not self._wait_for_tables(session, one):
+            return
+        dead_letters = None
+        if one.dead_letters is not None:
+            dead_letters = make_dead_letter_sink(one.dead_letters, one.name, session, self._settings.catalog)
+        groups = KafkaGroups(session, one)
+        with checkpoint_folder(self._settings, one.name) as folder:
+
+            def after(progress: EpochProgress) -> None:
+                on_epoch(progress)
+                groups.follow(read_offsets(folder, progress.epoch))
+
+            pipeline = Pipeline(
+                session,
+                one,
+                planned,
+                open_sources(session, one, self._settings.catalog),
+                open_recovery_log(self._settings, one.name),
+                folder,
+                dead_letters,
+                on_epoch=after,
+                observe=lambda step: self._reporter.step(one.name, step),
+            )
+            self._running[one.name] = pipeline
+            if self._stopping.is_set():
+                return
+            self._reporter.state(one.name, "running")
+            try:
+                pipeline.run()
+            finally:
+                del self._running[one.name]
+
+    def _wait_for_tables(self, spark: SparkSession, one: MaterializationSettings) -> bool:
+        """A collection has a table once something was committed to it. False if we are told to stop first."""
+        for binding in one.bindings:
+            if not isinstance(binding.source, CollectionSource) or self._settings.catalog is None:
+                continue
+            table = table_of(binding.source, self._settings.catalog)
+            while not spark.catalog.tableExists(table):
+                if one.trigger.once:
+                    raise ConfigError(
+                        f"materialization {one.name!r}: collection {binding.source.collection!r} has no "
+                        "table yet: write to it first"
+                    )
+                self._reporter.state(one.name, f"waiting for collection {binding.source.collection}")
+                if self._stopping.wait(_LOOK_EVERY):
+                    return False
+        return True
+
+
+def needs(settings: PipelineSettings) -> set[Needs]:
+    """What Spark has to have for all materializations."""
+    found: set[Needs] = set()
+    for one in settings.materializations:
+        uses_catalog = one.dead_letters is not None and one.dead_letters.format == "iceberg"
+        for binding in one.bindings:
+            match binding.source:
+                case KafkaSource() | FormatSource(format="kafka"):
+                    found.add(Needs.KAFKA)
+                case CollectionSource() | FormatSource(format="iceberg"):
+                    uses_catalog = True
+        if uses_catalog and settings.catalog is not None:
+            found |= needs_of(settings.catalog)
+    return found

@@ -1,0 +1,170 @@
+"""The endpoint's checkpoint outranks Spark's: whatever happens to the folders, the view is exactly right."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from devtools.postgres_server import PostgresServer
+from headrace.errors import ConfigError
+from tests.pipeline.scenario import Scenario
+from tests.pipeline.scenarios import Documents, MakeScenario
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def three_epochs(scenario: Scenario) -> None:
+    """And then some, if Spark makes more of it."""
+    for _ in range(3):
+        scenario.write(60)
+    epochs = [epoch.epoch for epoch in scenario.run().epochs]
+    assert len(epochs) >= 3
+    assert epochs == list(range(len(epochs)))
+    scenario.last_epoch = epochs[-1]
+
+
+def go_on(scenario: Scenario) -> list[int]:
+    """Writes more, runs to the end, and says which epochs were run, counted from the last one before."""
+    scenario.write(30)
+    return [epoch.epoch - scenario.last_epoch for epoch in scenario.run().epochs]
+
+
+@pytest.mark.parametrize("source", ["collection", "kafka"])
+def test_the_checkpoint_folder_is_deleted(make_scenario: MakeScenario, source: str) -> None:
+    scenario, view = make_scenario(source, "sqlite", 2)
+    three_epochs(scenario)
+    shutil.rmtree(scenario.state / "checkpoint")
+    assert go_on(scenario) == [1]
+    scenario.assert_exact(view())
+
+
+@pytest.mark.parametrize("source", ["collection", "kafka"])
+def test_the_checkpoint_folder_is_rolled_back_by_two_epochs(make_scenario: MakeScenario, source: str) -> None:
+    scenario, view = make_scenario(source, "sqlite", 2)
+    three_epochs(scenario)
+    checkpoint = scenario.state / "checkpoint"
+    for name in ("offsets", "commits"):
+        for number in (scenario.last_epoch - 1, scenario.last_epoch):
+            (checkpoint / name / str(number)).unlink()
+            (checkpoint / name / f".{number}.crc").unlink(missing_ok=True)
+    assert go_on(scenario) == [1]
+    scenario.assert_exact(view())
+
+
+def test_the_last_entry_of_the_commit_log_is_deleted(make_scenario: MakeScenario) -> None:
+    scenario, view = make_scenario("collection", "sqlite", 2)
+    three_epochs(scenario)
+    (scenario.state / "checkpoint/commits/2").unlink()
+    assert go_on(scenario) == [1]
+    scenario.assert_exact(view())
+
+
+def test_the_whole_state_is_lost(make_scenario: MakeScenario) -> None:
+    """Dead letters are not: they are data."""
+    scenario, view = make_scenario("collection", "sqlite", 2)
+    three_epochs(scenario)
+    shutil.rmtree(scenario.state)
+    assert go_on(scenario) == [1]
+    scenario.assert_exact(view())
+
+
+def test_a_database_is_restored_from_an_older_dump(make_scenario: MakeScenario, tmp_path: Path) -> None:
+    scenario, view = make_scenario("collection", "sqlite", 2)
+    scenario.write(40)
+    scenario.last_epoch = scenario.run().epochs[-1].epoch
+    dump = tmp_path / "dump.db"
+    shutil.copy(scenario.endpoint["path"], dump)
+    scenario.write(40)
+    scenario.write(40)
+    scenario.run()
+    shutil.copy(dump, scenario.endpoint["path"])
+    assert go_on(scenario)[0] == 1, "as if the two epochs after the dump had not been"
+    scenario.assert_exact(view())
+
+
+def test_a_postgres_database_is_restored_from_an_older_dump(
+    make_scenario: MakeScenario, postgres_server: PostgresServer
+) -> None:
+    scenario, view = make_scenario("kafka", "postgres", 3)
+    scenario.write(60)
+    scenario.last_epoch = scenario.run().epochs[-1].epoch
+    url = scenario.endpoint["url"]
+    name = url.rsplit("/", 1)[1].split("?")[0]
+    postgres_server.copy_database(name, f"{name}_dump")
+    scenario.write(60)
+    scenario.write(60)
+    scenario.run()
+    postgres_server.drop_database(name)
+    postgres_server.copy_database(f"{name}_dump", name)
+    assert go_on(scenario)[0] == 1
+    scenario.assert_exact(view())
+    postgres_server.drop_database(f"{name}_dump")
+
+
+def test_a_database_is_lost_and_the_view_is_made_anew(make_scenario: MakeScenario) -> None:
+    scenario, view = make_scenario("collection", "sqlite", 2)
+    three_epochs(scenario)
+    Path(scenario.endpoint["path"]).unlink()
+    assert go_on(scenario)[0] == -scenario.last_epoch
+    scenario.assert_exact(view())
+
+
+def test_the_checkpoint_of_another_materialization_in_the_endpoint(make_scenario: MakeScenario) -> None:
+    scenario, view = make_scenario("collection", "sqlite", 2)
+    three_epochs(scenario)
+    before = sorted(view(), key=str)
+    with closing(sqlite3.connect(scenario.endpoint["path"])) as database, database:
+        database.execute(
+            "UPDATE headrace_checkpoints SET checkpoint = replace(checkpoint, '\"view\"', '\"stock\"')"
+        )
+    with pytest.raises(ConfigError, match="is that of materialization 'stock' and not of 'view': restore"):
+        go_on(scenario)
+    assert sorted(view(), key=str) == before
+
+
+def test_the_endpoint_of_another_lineage(make_scenario: MakeScenario) -> None:
+    """Two deployments under one name: the second has run, and the first is pointed to its database."""
+    scenario, _ = make_scenario("collection", "sqlite", 2)
+    three_epochs(scenario)
+    mine = scenario.state.with_name("mine")
+    shutil.move(scenario.state, mine)
+    database = Path(scenario.endpoint["path"])
+    shutil.move(database, database.with_name("mine.db"))
+    shutil.rmtree(scenario.data / "state/dead-letters")
+    scenario.run()
+    shutil.rmtree(scenario.state)
+    shutil.move(mine, scenario.state)
+    with pytest.raises(ConfigError, match=r"is of lineage .*, and the recovery log is of .*: point `state`"):
+        go_on(scenario)
+
+
+def test_the_checkpoint_folder_of_another_materialization(make_scenario: MakeScenario) -> None:
+    scenario, view = make_scenario("collection", "sqlite", 2)
+    three_epochs(scenario)
+    metadata = scenario.state / "checkpoint/metadata"
+    metadata.write_text('{"id":"11111111-1111-1111-1111-111111111111"}')
+    (metadata.parent / ".metadata.crc").unlink(missing_ok=True)
+    with pytest.raises(ConfigError, match="belongs to another materialization; move it away"):
+        go_on(scenario)
+    shutil.rmtree(metadata.parent)
+    scenario.run()
+    scenario.assert_exact(view())
+
+
+def test_other_sources_under_the_same_name(
+    make_scenario: MakeScenario, tmp_path: Path, spark: SparkSession
+) -> None:
+    scenario, view = make_scenario("collection", "sqlite", 1)
+    three_epochs(scenario)
+    before: Documents = view()
+    scenario.bootstrap, scenario.topic, scenario.rows_per_epoch = "127.0.0.1:1", "orders", 10
+    with pytest.raises(
+        ConfigError, match=r"stands in collection headrace\.orders to main\.orders and the file"
+    ):
+        scenario.run()
+    assert view() == before

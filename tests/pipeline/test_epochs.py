@@ -1,0 +1,168 @@
+"""Pipelines from end to end, in one process: shards that change, several bindings, retries, late tables."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.errors import CheckpointMoved, ConfigError, Fenced, StreamBroken
+from headrace.model.collections import Collection
+from headrace.pipeline.coordinator import Coordinator, Patience
+from headrace.pipeline.places import open_recovery_log
+from headrace.pipeline.runner import Runner
+from headrace.pipeline.settings import Limits, PipelineSettings, Trigger
+from headrace.testing.runtime import combine
+from tests.pipeline.scenario import COLLECTION, SCHEMA, Recorder
+from tests.pipeline.scenarios import MakeScenario, sqlite_documents
+from tests.wal.support import await_true
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+@pytest.mark.parametrize("source", ["collection", "kafka"])
+@pytest.mark.parametrize("endpoint", ["sqlite", "postgres"])
+def test_the_number_of_shards_changes(make_scenario: MakeScenario, source: str, endpoint: str) -> None:
+    scenario, view = make_scenario(source, endpoint)
+    before = 1
+    for shards in (1, 4, 3, 1):
+        scenario.shards = shards
+        scenario.write(60)
+        scenario.write(60)
+        first, *rest = (epoch.shards for epoch in scenario.run().epochs)
+        assert first == before, "it may have been begun before the change"
+        assert set(rest) == {shards}
+        before = shards
+    scenario.assert_exact(view())
+
+
+def test_counts_add_up(make_scenario: MakeScenario, spark: SparkSession) -> None:
+    scenario, view = make_scenario("collection", "sqlite", 2)
+    scenario.write(200)
+    (epoch,) = scenario.run().epochs
+    assert (epoch.read, epoch.good, epoch.dead) == (200, len(scenario.good), len(scenario.dead))
+    assert epoch.good + epoch.dead == epoch.read
+    assert epoch.documents == epoch.good
+    assert epoch.keys == epoch.stored == len(scenario.expected)
+    assert epoch.failed == {"positive": epoch.dead}
+    scenario.assert_exact(view())
+
+
+def test_nothing_is_loaded_where_the_last_write_wins(make_scenario: MakeScenario, tmp_path: Path) -> None:
+    scenario, view = make_scenario("collection", "sqlite", 2)
+    schema = {**SCHEMA, "reduce": {"strategy": "lastWriteWins"}}
+    for _ in range(2):
+        scenario.write(60)
+        settings = scenario.settings()
+        (one,) = settings.materializations
+        (binding,) = one.bindings
+        collection = Collection("orders", ("/customer",), schema)
+        changed = replace(one, bindings=(replace(binding, collection=collection),))
+        recorder = Recorder()
+        runner = Runner(replace(settings, materializations=(changed,)), recorder)
+        runner.run()
+        assert not runner.failures
+        assert [epoch.loaded for epoch in recorder.epochs] == [0]
+    assert combine(collection, view()) == combine(collection, scenario.good)
+
+
+def test_a_state_folder_with_a_space_in_its_name(make_scenario: MakeScenario, tmp_path: Path) -> None:
+    scenario, view = make_scenario("collection", "sqlite")
+    scenario.write(60)
+    settings = replace(scenario.settings(), state_url=(tmp_path / "my state").as_uri())
+    runner = Runner(settings, Recorder())
+    runner.run()
+    assert not runner.failures
+    assert (tmp_path / "my state/materializations/view/checkpoint/offsets/0").exists()
+    assert combine(COLLECTION, view()) == scenario.expected
+
+
+def test_several_bindings_are_one_epoch(make_scenario: MakeScenario) -> None:
+    """From a collection and from Kafka, into two tables, with one checkpoint for both."""
+    scenario, view = make_scenario("collection", "sqlite", 2)
+    other, _ = make_scenario("kafka", "sqlite")
+    scenario.write(60)
+    other.write(60)
+    other.data.mkdir(exist_ok=True)
+
+    def both() -> PipelineSettings:
+        (mine,) = (settings := scenario.settings()).materializations
+        (theirs,) = other.settings().materializations
+        second = replace(theirs.bindings[0], resource={"table": "others"})
+        together = replace(mine, bindings=(mine.bindings[0], second), limits=Limits())
+        return replace(settings, materializations=(together,))
+
+    recorder = Recorder()
+    for _ in range(2):
+        runner = Runner(both(), recorder)
+        runner.run()
+        assert not runner.failures
+        scenario.write(60)
+    scenario.written = scenario.written[:-60]  # the last ones nobody has read
+    assert [epoch.read for epoch in recorder.epochs] == [120, 60]
+    assert combine(COLLECTION, view()) == scenario.expected
+    assert combine(COLLECTION, sqlite_documents(scenario.endpoint["path"], "others")) == other.expected
+
+
+def test_a_pipeline_waits_for_its_table(make_scenario: MakeScenario) -> None:
+    scenario, view = make_scenario("collection", "sqlite")
+    scenario.data.mkdir()
+    with pytest.raises(ConfigError, match="collection 'orders' has no table yet: write to it first"):
+        scenario.run()
+    recorder = Recorder()
+    runner = Runner(scenario.settings(trigger=Trigger()), recorder)
+    running = threading.Thread(target=runner.run)
+    running.start()
+    try:
+        await_true(lambda: "waiting for collection orders" in recorder.states)
+        scenario.write(60)
+        await_true(lambda: len(recorder.epochs) == 1)
+    finally:
+        runner.stop()
+        running.join()
+    assert not runner.failures
+    scenario.assert_exact(view())
+
+
+def test_what_fails_for_a_while_is_tried_again(
+    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario, view = make_scenario("collection", "sqlite", 2)
+    scenario.write(60)
+    decide, failures = Coordinator._decide, [1]
+
+    def flaky(self: Coordinator, *given: Any) -> None:
+        failures[0] -= 1
+        if failures[0] == 0:
+            raise StreamBroken("the endpoint went away")
+        decide(self, *given)
+
+    monkeypatch.setattr(Coordinator, "_decide", flaky)
+    recorder = Recorder()
+    runner = Runner(scenario.settings(), recorder, Patience(first_pause=0.01))
+    runner.run()
+    assert not runner.failures
+    assert any("failed, again in 0 s: the endpoint went away" in state for state in recorder.states)
+    scenario.assert_exact(view())
+
+
+def test_one_that_was_taken_over_is_not_started_again(
+    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However its tasks failed for that."""
+    scenario, view = make_scenario("collection", "sqlite", 2)
+    scenario.write(60)
+    settings = scenario.settings()
+
+    def taken_over(*_: object) -> None:
+        open_recovery_log(settings, "view").open()
+        raise CheckpointMoved("a task found the endpoint elsewhere")
+
+    monkeypatch.setattr("headrace.pipeline.connector_sink.run_shards", taken_over)
+    with pytest.raises(Fenced, match="was taken over by"):
+        scenario.run()
+    assert view() == []

@@ -1,0 +1,99 @@
+"""Endpoints that keep no checkpoint: the recovery log decides, and Acknowledge follows every epoch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow.dataset
+import pytest
+
+from devtools.redis_server import RedisServer
+from headrace.errors import ConfigError
+from headrace.pipeline.coordinator import Coordinator
+from headrace.testing.runtime import combine
+from tests.connectors.webhook_endpoint import Receiver
+from tests.pipeline.scenario import COLLECTION, Scenario
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def deltas(folder: Path) -> list[dict[str, Any]]:
+    """All rows of all files, in the order of their names; null is what a document does not have."""
+    files = sorted((folder / "orders/data").glob("*.parquet"))
+    rows = [row for file in files for row in pyarrow.dataset.dataset(file).to_table().to_pylist()]
+    return [{name: value for name, value in row.items() if value is not None} for row in rows]
+
+
+def test_files_are_published_with_each_epoch_also_when_shards_change(tmp_path: Path) -> None:
+    folder = tmp_path / "lake"
+    scenario = Scenario(tmp_path, "files", {"url": str(folder)}, 2, resource={"prefix": "orders"})
+    for shards in (2, 3, 1, 1):
+        scenario.shards = shards
+        for file in folder.rglob("*"):  # so old that what nobody knows of is removed
+            os.utime(file, times=(time.time() - 10 * 86_400,) * 2)
+        scenario.write(60)
+        scenario.write(60)
+        scenario.run()
+        assert combine(COLLECTION, deltas(folder)) == scenario.expected, "the last epoch is published too"
+    scenario.assert_exact(list(combine(COLLECTION, deltas(folder)).values()))
+
+
+def test_without_checkpoints_in_the_endpoint_the_folder_is_made_from_the_log(tmp_path: Path) -> None:
+    folder = tmp_path / "lake"
+    scenario = Scenario(tmp_path, "files", {"url": str(folder)}, resource={"prefix": "orders"})
+    scenario.write(60)
+    scenario.run()
+    shutil.rmtree(scenario.state / "checkpoint")
+    scenario.write(60)
+    assert [epoch.epoch for epoch in scenario.run().epochs] == [1]
+    assert combine(COLLECTION, deltas(folder)) == scenario.expected
+
+
+@pytest.mark.parametrize("step", ["_decide", "_commit_all"])
+def test_files_of_an_epoch_that_was_interrupted(
+    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "lake"
+    scenario = Scenario(tmp_path, "files", {"url": str(folder)}, 2, resource={"prefix": "orders"})
+    scenario.write(60)
+
+    def interrupted(*_: object) -> None:
+        raise ConfigError("as if the process had been killed here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Coordinator, step, interrupted)
+        with pytest.raises(ConfigError, match="been killed here"):
+            scenario.run()
+    assert deltas(folder) == []
+    scenario.write(60)
+    scenario.run()
+    scenario.assert_exact(list(combine(COLLECTION, deltas(folder)).values()))
+
+
+def test_redis(tmp_path: Path, redis_url: str, redis_server: RedisServer) -> None:
+    scenario = Scenario(tmp_path, "redis", {"url": redis_url}, 3, resource={"prefix": "orders"})
+    for _ in range(2):
+        scenario.write(60)
+        scenario.run()
+    with redis_server.client() as client:
+        keys = list(client.scan_iter("orders:*"))
+        found = [orjson.loads(client.get(key)) for key in keys]
+    scenario.assert_exact(found)
+
+
+def test_webhook(tmp_path: Path) -> None:
+    with Receiver() as receiver:
+        scenario = Scenario(
+            tmp_path, "webhook", {"address": receiver.address}, 2, resource={"path": "orders"}
+        )
+        for _ in range(2):
+            scenario.write(60)
+            scenario.run()
+        documents = [document for request in receiver.received for document in request.documents]
+        assert combine(COLLECTION, documents) == scenario.expected
+        assert len(set(receiver.keys)) == len(receiver.keys)
