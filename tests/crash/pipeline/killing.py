@@ -1,0 +1,79 @@
+"""Runs the driver of a scenario in a process of its own, and has it killed or frozen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.pipeline.scenario import Scenario
+
+REPOSITORY = Path(__file__).parents[3]
+_RUN_SECONDS = 240
+
+
+@dataclass
+class Ran:
+    """What a run of the driver printed, and how it ended."""
+
+    returncode: int
+    output: str
+
+    @property
+    def was_killed(self) -> bool:
+        return self.returncode == -signal.SIGKILL
+
+    @property
+    def epochs(self) -> list[int]:
+        """Those that were decided, in order."""
+        lines = [line for line in self.output.splitlines() if line.startswith("view: epoch ")]
+        return [int(line.split()[2].rstrip(";")) for line in lines]
+
+
+class Driver:
+    """A run that has begun, in a session of its own."""
+
+    def __init__(self, scenario: Scenario, *arguments: str) -> None:
+        command = [sys.executable, "-m", "tests.crash.pipeline.driver", str(scenario.configure()), *arguments]
+        self.process = subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait_until_frozen(self) -> None:
+        _, status = os.waitpid(self.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), "it ended before it came there"
+
+    def thaw(self) -> None:
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    def end(self) -> Ran:
+        try:
+            output, _ = self.process.communicate(timeout=_RUN_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            output, _ = self.process.communicate()
+            raise AssertionError(f"it did not end in {_RUN_SECONDS} s:\n{output}") from None
+        return Ran(self.process.returncode, output)
+
+    def kill(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+
+
+def run_driver(scenario: Scenario, step: str = "", occurrence: int = 1) -> Ran:
+    """Until everything is read, or the driver has killed itself after a step."""
+    return Driver(scenario, step, str(occurrence)).end()
+
+
+def finish(scenario: Scenario) -> Ran:
+    ran = run_driver(scenario)
+    assert ran.returncode == 0, ran.output
+    return ran

@@ -1,0 +1,40 @@
+"""The driver is killed after each step of the coordinator, and the view and the dead letters are right."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.crash.pipeline.killing import finish, run_driver
+from tests.pipeline.scenarios import MakeScenario
+
+STEPS = [
+    "opened",
+    "prepared dead-letters",
+    "prepared connector",
+    "decided",
+    "committed dead-letters",
+    "committed connector",
+]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("source", "endpoint", "shards"),
+    [
+        ("collection", "postgres", 4),
+        ("kafka", "postgres", 1),
+        ("collection", "sqlite", 1),
+        ("kafka", "sqlite", 4),
+    ],
+)
+def test_killed_after_each_step(make_scenario: MakeScenario, source: str, endpoint: str, shards: int) -> None:
+    scenario, view = make_scenario(source, endpoint, shards)
+    for _ in range(3):
+        scenario.write(60)
+    for step in STEPS:
+        ran = run_driver(scenario, step)
+        assert ran.was_killed, ran.output
+        scenario.write(60)
+    ran = finish(scenario)
+    assert ran.epochs[-1] >= len(STEPS)
+    scenario.assert_exact(view())
