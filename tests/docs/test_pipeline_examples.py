@@ -1,0 +1,105 @@
+"""The examples of pipelines: the README's file is run and shows what the README shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import devtools  # noqa: F401 - says where the jars are
+from headrace.client import connect
+from headrace.testing.ingest_process import IngestProcess
+from tests.docs.test_examples import ROOT, run_examples
+
+README = (ROOT / "README.md").read_text()
+EXAMPLE = ROOT / "examples/headrace.yaml"
+ORDERS = [
+    {"id": 1, "customer": "ann", "amount": 12.5},
+    {"id": 2, "customer": "bob", "amount": 30.0},
+    {"id": 3, "customer": "ann", "amount": 7.25},
+    {"id": 4, "customer": "bob", "amount": -3.0},
+]
+
+
+def headrace(folder: Path, *arguments: str) -> str:
+    answer = subprocess.run(
+        [sys.executable, "-m", "headrace", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    return answer.stdout
+
+
+def without_times(text: str) -> list[str]:
+    """The words of each line, without when it was and how long it took."""
+    timeless = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)|; [\d,]+ ms \(.*\)|[\d,]+ ms|[┌┬┐└┴┘─│]", "", text)
+    return [" ".join(line.split()) for line in timeless.splitlines() if line.strip()]
+
+
+def shown(command: str) -> list[str]:
+    """What the README says that a command prints, from its last `...` on."""
+    block = README.partition(f"    $ headrace {command}\n")[2]
+    lines = re.split(r"\n(?!    |\n)|\n    \$ ", block)[0]
+    return without_times(lines.rpartition("    ...\n")[2])
+
+
+def test_the_file_of_the_readme_is_the_example() -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    assert block == EXAMPLE.read_text()
+
+
+@pytest.mark.timeout(600)
+def test_the_commands_of_the_readme(tmp_path: Path) -> None:
+    (tmp_path / "headrace.yaml").write_text(EXAMPLE.read_text())
+    with (
+        IngestProcess(tmp_path / "data") as server,
+        connect(server.url) as client,
+        client.writer("orders") as writer,
+    ):
+        for receipt in [writer.write([order]) for order in ORDERS]:
+            receipt.wait("COMMITTED")
+    for command in (
+        "validate headrace.yaml",
+        "run headrace.yaml --once",
+        "status headrace.yaml",
+        "dead-letter list headrace.yaml",
+    ):
+        said = without_times(headrace(tmp_path, *command.split()))
+        expected = shown(command)
+        assert expected
+        assert said[-len(expected) :] == expected
+    with closing(sqlite3.connect(tmp_path / "sales.db")) as database:
+        rows = database.execute("SELECT customer, amount, id FROM sales").fetchall()
+    assert ["|".join(map(str, row)) for row in rows] == shown_rows()
+
+
+def shown_rows() -> list[str]:
+    block = README.partition("    $ sqlite3 sales.db 'SELECT customer, amount, id FROM sales'\n")[2]
+    return [line.strip() for line in block.partition("\n\n")[0].splitlines()]
+
+
+def test_a_job_of_ones_own(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    spark: SparkSession,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # Spark's workers were started in another folder.
+    here = {'{"path": "': f'{{"path": "{tmp_path}/'}
+    run_examples("docs/pipeline.md", here, spark=spark)
+    assert "epoch 0; 3 read; 2 keys, 0 loaded, 2 stored" in capsys.readouterr().out
+    with closing(sqlite3.connect(tmp_path / "sales.db")) as database:
+        rows = database.execute("SELECT customer, amount, id FROM sales ORDER BY customer").fetchall()
+    assert rows == [("ann", 19.75, 3), ("bob", 30.0, 2)]
