@@ -107,7 +107,9 @@ def _serve(
         click.echo(f"headrace listens on {server.url}")
         if observe is not None:
             click.echo(f"metrics on port {observe.port}: /metrics, /healthz, /readyz")
-        stopping.wait()
+        # Not for ever at once: a signal that another thread was given is heard only when this one wakes up.
+        while not stopping.wait(1.0):
+            pass
         click.echo("stopping: taking no more writes, syncing those taken")
     finally:
         synced = server.stop()

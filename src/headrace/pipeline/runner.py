@@ -92,7 +92,8 @@ class Runner:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            while thread.is_alive():  # not for ever at once, or a signal may not be heard
+                thread.join(1.0)
 
     def stop(self) -> None:
         """Ends each materialization after the epoch that it is in; may be called from a signal's handler."""
