@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from headrace.errors import SchemaError, UnexpectedFailure
 from headrace.model.collections import Collection
 from headrace.pipeline import quality
-from headrace.pipeline.quality import Split, assert_valid, invalid_row, judged, split, tag
+from headrace.pipeline.quality import Counts, Split, assert_valid, invalid_row, judged, split, tag
 from headrace.pipeline.settings import Action, BindingSettings, CollectionSource, Rule
 
 AT = datetime(2026, 11, 16, 8, 0, 0, 123456, tzinfo=UTC)
@@ -218,7 +218,7 @@ def test_an_epoch_of_two_bindings_is_split_and_counted(spark: SparkSession) -> N
     assert (first.read, first.good, first.dead) == (3, 1, 2)
     assert first.failed == {"positive": 2, "schema:/x": 1}
     assert first.warned == {"r": 3}
-    assert second.to_json() == {"read": 2, "good": 1, "dead": 1, "failed": {"few": 1}, "warned": {}}
+    assert second == Counts(read=2, good=1, dead=1, failed={"few": 1}, warned={})
     assert [[row["id"] for row in frame.collect()] for frame in judged_rows.good] == [[1], [4]]
     assert [frame.columns for frame in judged_rows.good] == [orders.columns, others.columns]
     assert judged_rows.dead is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 
 import click
 
@@ -32,17 +31,14 @@ class Commands(click.Group):
     """Loads only the command that is called: together they import for seconds."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
-        return [name for name in COMMANDS if find_spec(_module(name))]
+        return list(COMMANDS)
 
-    def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in self.list_commands(context):
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(_module(name)), name.replace("-", "_"))
+        module = name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"headrace.cli.{module}"), module)
         return command
-
-
-def _module(command: str) -> str:
-    return f"headrace.cli.{command.replace('-', '_')}"
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -55,18 +55,21 @@ class Collection:
         return fields
 
     @cached_property
+    def properties(self) -> Mapping[str, Field]:
+        """A field for each property at the root of the schema, by its name."""
+        return {name: self._field("/" + _escape(name)) for name in _properties(self.schema)}
+
+    @cached_property
     def fields(self) -> tuple[Field, ...]:
         """The key's fields, then one for each other property at the root of the schema."""
-        properties = _properties(self.schema)
-        if DOCUMENT_FIELD in properties:
+        if DOCUMENT_FIELD in self.properties:
             raise SchemaError(
                 f"collection {self.name!r} has a property {DOCUMENT_FIELD!r}, "
                 "which is the name of the whole document's field: rename it"
             )
         keys = self.key_fields
         taken = {field.pointer for field in keys}
-        others = (self._field("/" + _escape(name)) for name in properties)
-        fields = keys + tuple(field for field in others if field.pointer not in taken)
+        fields = keys + tuple(field for field in self.properties.values() if field.pointer not in taken)
         self._refuse_same_names(fields)
         return fields
 

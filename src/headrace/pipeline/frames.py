@@ -51,15 +51,6 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def root_fields(collection: Collection) -> dict[str, Field]:
-    """The properties at the root of the schema, by name."""
-    fields = {}
-    for name in collection.schema.get("properties", {}):
-        pointer = "/" + name.replace("~", "~0").replace("/", "~1")
-        fields[name] = collection._field(pointer)
-    return fields
-
-
 def frame_of(
     rows: DataFrame,
     collection: Collection,
@@ -72,7 +63,7 @@ def frame_of(
     nothing is."""
     values: dict[str, Column] = {}
     names = list(wrong)
-    for name, field in root_fields(collection).items():
+    for name, field in collection.properties.items():
         if name not in columns:
             values[name] = F.lit(None).cast(spark_type(field.type))
             if field.required:

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from headrace.errors import SchemaError
 from headrace.model.collections import Collection
 from headrace.model.field_types import FieldType, Kind
-from headrace.pipeline.frames import frame_of, quote, root_fields
+from headrace.pipeline.frames import frame_of, quote
 
 _PARSED, _CORRUPT = "_parsed", "_corrupt"
 _READ_AS: dict[Kind, T.DataType] = {
@@ -28,7 +28,7 @@ _READ_AS: dict[Kind, T.DataType] = {
 
 def frame_of_json(rows: DataFrame, collection: Collection) -> DataFrame:
     """Of rows with `value`, `partition` and `offset`."""
-    fields = root_fields(collection)
+    fields = collection.properties
     for name, field in fields.items():
         _refuse_strings_among_others(collection, name, field.type)
     schema = T.StructType(

@@ -143,11 +143,6 @@ class Pipeline:
         self._stopping.set()
         self._coordinator.hurry()
 
-    @property
-    def stuck(self) -> dict[str, str]:
-        """Why a sink has not committed the last epoch yet, by its name."""
-        return self._coordinator.stuck
-
     def _check(self) -> None:
         """Refuses what would only be found out in the middle of the first epoch."""
         for binding, reading in zip(self._settings.bindings, self._readings, strict=True):

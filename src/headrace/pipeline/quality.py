@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
@@ -50,9 +49,6 @@ class Counts:
     failed: Mapping[str, int]
     """Rows that a rule dropped, by its name and by `schema:` with what is wrong; a row may be in several."""
     warned: Mapping[str, int]
-
-    def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "failed": dict(self.failed), "warned": dict(self.warned)}
 
 
 @dataclass(frozen=True)

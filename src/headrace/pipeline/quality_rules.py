@@ -16,7 +16,7 @@ from headrace.model.collections import Collection
 from headrace.model.columns import INT64_MAX, INT64_MIN
 from headrace.model.field_types import FieldType, Kind
 from headrace.model.string_formats import comparable
-from headrace.pipeline.frames import quote, root_fields, spark_type
+from headrace.pipeline.frames import quote, spark_type
 from headrace.pipeline.quality_expressions import expression_problem, regex_problem
 from headrace.pipeline.settings import Action, BindingSettings, Rule
 
@@ -46,7 +46,7 @@ def column(name: str) -> Column:
 
 def field_types(collection: Collection) -> dict[str, FieldType]:
     """Of the properties at the root of the schema, which are what rules speak of."""
-    return {name: field.type for name, field in root_fields(collection).items()}
+    return {name: field.type for name, field in collection.properties.items()}
 
 
 def any_of(conditions: list[Column]) -> Column:
