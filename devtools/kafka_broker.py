@@ -51,7 +51,8 @@ class KafkaBroker(JavaServer):
         configuration = home / "broker.properties"
         write_properties(configuration, self._properties(home))
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        arguments = ["format", "--standalone", "--cluster-id", cluster, "--config", str(configuration)]
+        # In one argument, since an id may begin with a hyphen.
+        arguments = ["format", "--standalone", f"--cluster-id={cluster}", "--config", str(configuration)]
         formatted = subprocess.run(
             java_command(home, _jars(), "kafka.tools.StorageTool", *arguments),
             check=False,

@@ -108,7 +108,10 @@ def test_serves_until_it_is_told_to_stop(stop: signal.Signals) -> None:
         with GrpcConnector(line.split()[-1]) as client:
             assert client.spec(Spec()).endpoint_schema["title"] == "SqliteEndpoint"
         process.send_signal(stop)
-        assert process.wait(30) == 0
+        try:
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
 
 
 def test_tls_with_client_certificates(tmp_path: Path) -> None:

@@ -169,10 +169,13 @@ def test_the_environment_and_paths_in_a_configuration(tmp_path: Path) -> None:
         cwd="/",
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith("headrace listens on grpc://127.0.0.1:")
-        process.terminate()
-        rest = process.stdout.read()
-        assert process.wait(60) == 0
+        try:
+            assert process.stdout.readline().startswith("headrace listens on grpc://127.0.0.1:")
+            process.terminate()
+            rest, _ = process.communicate(timeout=60)
+            assert process.returncode == 0
+        finally:
+            process.kill()
     assert "metrics" not in rest
     assert (tmp_path / "var" / "data" / "wal").is_dir()
 

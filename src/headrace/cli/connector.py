@@ -5,13 +5,12 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
-import signal
-import threading
 from pathlib import Path
 
 import click
 import grpc
 
+from headrace.cli.signals import StopSignal
 from headrace.connectors import connector_names, find_connector
 from headrace.errors import ConfigError
 from headrace.protocol.grpc import GrpcServer
@@ -63,10 +62,11 @@ def connector(
             f"{address} can be reached by others: give --tls-cert and --tls-key, or say --insecure"
         )
     server = GrpcServer(found, address, credentials)
+    stop = StopSignal()
     server.start()
     shown = address if address.startswith("unix:") else f"{address.rsplit(':', 1)[0]}:{server.port}"
     click.echo(f"connector {name} listens on {shown}")
-    _wait_for_signal()
+    stop.wait()
     server.stop(GRACE_SECONDS)
     # A stream may wait in its endpoint for as long as that pleases. It has committed or it has not, and
     # its next opening will find out; we do not wait for it.
@@ -103,10 +103,3 @@ def _credentials(
         root_certificates=client_ca.read_bytes() if client_ca else None,
         require_client_auth=client_ca is not None,
     )
-
-
-def _wait_for_signal() -> None:
-    stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
-    stopped.wait()

@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import click
 
 from headrace.cli.logs import LOG_FORMATS, setup_logging
+from headrace.cli.signals import StopSignal
 from headrace.config import HeadraceConfig, ServeSettings, check_exposure, load_config
 from headrace.ingest.access import Access
 from headrace.ingest.server import IngestServer, Listen
@@ -57,10 +57,7 @@ def serve(
     config = load_config(file)
     settings = _with_options(config.serve_settings(), no_metrics, given)
     check_exposure(settings)
-    stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
-    synced = _serve(config, data, settings, stopping)
+    synced = _serve(config, data, settings, StopSignal())
     # Calls of clients that are still connected hold threads that the interpreter would wait for.
     logging.shutdown()
     sys.stdout.flush()
@@ -90,9 +87,7 @@ def _observe(
     )
 
 
-def _serve(
-    config: HeadraceConfig, data: Path | None, settings: ServeSettings, stopping: threading.Event
-) -> bool:
+def _serve(config: HeadraceConfig, data: Path | None, settings: ServeSettings, stop: StopSignal) -> bool:
     access = Access(settings.tokens)
     listen = Listen(settings.host, settings.port, settings.tls)
     server = IngestServer(config.engine_settings(data), listen, access)
@@ -107,9 +102,7 @@ def _serve(
         click.echo(f"headrace listens on {server.url}")
         if observe is not None:
             click.echo(f"metrics on port {observe.port}: /metrics, /healthz, /readyz")
-        # Not for ever at once: a signal that another thread was given is heard only when this one wakes up.
-        while not stopping.wait(1.0):
-            pass
+        stop.wait()
         click.echo("stopping: taking no more writes, syncing those taken")
     finally:
         synced = server.stop()
