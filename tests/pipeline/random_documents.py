@@ -23,7 +23,7 @@ from headrace.model.columns import extract
 from headrace.model.field_types import FieldType, Kind, type_of_schema
 from headrace.model.json_order import OrderKey, order_key
 from headrace.model.reductions import check_annotations, reduce_all
-from headrace.pipeline.frames import quote, spark_type
+from headrace.pipeline.spark_types import quote, spark_type
 from headrace.testing.runtime import keys_of
 
 Document = dict[str, Any]
@@ -79,12 +79,34 @@ LOOKED_INTO: tuple[Document, ...] = (
         "type": "object",
         "reduce": {"strategy": "merge"},
         "properties": {"n": {"type": "integer", "reduce": {"strategy": "sum"}}, "last": {}},
-        "additionalProperties": {"reduce": {"strategy": "firstWriteWins"}},
+        "additionalProperties": {"reduce": {"strategy": "minimize"}},
     },
     {"type": "array", "reduce": {"strategy": "merge", "key": [""]}},
     {"type": "array", "reduce": {"strategy": "merge"}, "items": {"reduce": {"strategy": "minimize"}}},
     {"type": "object", "reduce": {"strategy": "set", "key": [""]}},
 )
+
+
+# The names of members that the schema of a merged object does not have.
+OTHERS = ("x", "y", 'o"ther', "ab", "A", "")
+
+
+def merged(random: Random, depth: int = 2) -> Document:
+    """An object of random members, each reduced by a strategy that Spark's aggregates can do."""
+    properties: Document = {}
+    for name in random.sample(NAMES, random.randint(0, 5)):
+        schema = random.choice(SCHEMAS)
+        properties[name] = schema | {"reduce": {"strategy": random.choice(strategies(schema))}}
+    if depth > 1:
+        properties["in"] = merged(random, depth - 1)
+    return {
+        "type": random.choice(("object", ["null", "object"])),
+        "reduce": {"strategy": "merge"},
+        "properties": properties,
+        "additionalProperties": random.choice(
+            (True, {}, {"type": "string"}, {"reduce": {"strategy": "firstWriteWins"}})
+        ),
+    }
 
 
 def strategies(schema: Document) -> list[str]:
@@ -136,6 +158,12 @@ def some_strategies(random: Random, root: Document) -> Collection:
         annotation = {"reduce": {"strategy": random.choice(strategies(schema))}}
         properties[name] = schema | (annotation if random.random() < 0.7 else {})
     return collection_of(properties, **root)
+
+
+def merged_objects(random: Random) -> Collection:
+    """Objects in objects, with members that the schema names and with others."""
+    properties = {name: merged(random, depth) for name, depth in (("one", 1), ("a`b", 3))}
+    return collection_of(properties, reduce={"strategy": "merge"})
 
 
 def without_json(random: Random) -> Collection:
@@ -217,7 +245,22 @@ def _decimal(random: Random, field_type: FieldType, spare: int) -> str:
     return sign + unscaled[:point] + ("." + unscaled[point:] if field_type.scale else "")
 
 
+def _merged_value(random: Random, schema: Document) -> Any:
+    """With nulls, which are values there, and members that the schema does not name, in any order."""
+    if random.random() < 0.1:
+        return None
+    named = [
+        (name, None if random.random() < 0.15 else _value(random, below))
+        for name, below in schema["properties"].items()
+        if random.random() < 0.7
+    ]
+    others = [(name, random.choice(ANY_JSON)) for name in OTHERS if random.random() < 0.2]
+    return dict(random.sample(named + others, len(named) + len(others)))
+
+
 def _json(random: Random, schema: Document, annotation: Document) -> Any:
+    if annotation.get("strategy") == "merge" and "properties" in schema:
+        return _merged_value(random, schema)
     if schema.get("type") == "array":
         return [random.choice(ANY_JSON) for _ in range(random.randint(0, 3))]
     if annotation.get("strategy") == "set":

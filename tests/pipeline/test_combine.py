@@ -9,11 +9,12 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.model.collections import Collection
 from headrace.model.json_order import order_key
+from headrace.model.reductions import reduce_all
 from headrace.pipeline.combine import combine, runs_in_jvm
 from headrace.pipeline.combine_arrow import Groups
 from tests.pipeline.random_documents import Combined, Document, by_key, expected, frame_of
@@ -263,6 +264,87 @@ def test_a_document_may_have_nothing_but_json(spark: SparkSession) -> None:
     assert found.documents == [{"at": {"n": 1}}]
 
 
+OBJECTS = collection(
+    {
+        "in": reduced(
+            "merge",
+            type="object",
+            properties={
+                "n": reduced("sum", type="integer"),
+                "paid": reduced("sum", type="string", format="decimal(6,2)"),
+                "from": reduced("minimize", type="string", format="date-time"),
+                "to": reduced("maximize", type="string", format="date-time"),
+                "last": {"type": "string"},
+            },
+        )
+    }
+)
+# Texts of objects in the order of writing, and what they become.
+MERGED: list[tuple[list[str], Any]] = [
+    # A null is no value to a sum, unless there is nothing else, and one to the last write.
+    (['{"n": null, "last": "a"}', '{"n": 1, "last": null}'], {"n": 1, "last": None}),
+    (['{"n": null}', '{"n": null}'], {"n": None}),
+    (["null", '{"n": 1}', "null"], {"n": 1}),
+    (["null", "null"], None),
+    ([" {} ", "{}"], {}),
+    # Of members with one name in one object the last counts.
+    (['{"n": 1, "n": 2, "x": 1, "x": 2}', '{"n": 3}'], {"n": 5, "x": 2}),
+    (['{"n": 1.0}', '{"n": 2e1}'], {"n": 21}),
+    (['{"last": "1"}'], {"last": "1"}),
+    # No string, though the schema says so; but the last write is taken as it is.
+    (['{"last": "a"}', r'{"last": {"b": ["\"", 1.5]}}'], {"last": {"b": ['"', 1.5]}}),
+    # Of equal ones the first is kept, as it is spelled.
+    (
+        ['{"from": "2024-01-01T01:00:00+01:00"}', '{"from": "2024-01-01T00:00:00Z"}'],
+        {"from": "2024-01-01T01:00:00+01:00"},
+    ),
+    (
+        ['{"to": "2024-01-01T01:00:00+01:00"}', '{"to": "2024-01-01T00:00:00Z"}'],
+        {"to": "2024-01-01T01:00:00+01:00"},
+    ),
+    (['{"paid": "+1.5"}'], {"paid": "+1.5"}),
+    (['{"paid": "+1.5"}', '{"paid": "1"}'], {"paid": "2.50"}),
+    # What the schema does not name is kept, whatever it is.
+    (
+        [r'{"a\"b": "1", "c": null, "d": [1]}', r'{"a\"b": 1, "e": {"f": "}"}}'],
+        {'a"b': 1, "c": None, "d": [1], "e": {"f": "}"}},
+    ),
+]
+
+
+def frame_of_texts(spark: SparkSession, groups: list[list[str]]) -> DataFrame:
+    rows = [
+        ((key,), (place,), key, text) for key, texts in enumerate(groups) for place, text in enumerate(texts)
+    ]
+    return spark.createDataFrame(
+        rows, "_key struct<k0: bigint>, _order struct<place: int>, id bigint, `in` string"
+    )
+
+
+def test_objects_merge_member_by_member(spark: SparkSession) -> None:
+    groups = [texts for texts, _ in MERGED]
+    rows = combine(frame_of_texts(spark, groups), OBJECTS, []).orderBy("_key").collect()
+    assert [orjson.loads(row["_document"])["in"] for row in rows] == [merged for _, merged in MERGED]
+    documents = [[{"in": orjson.loads(text)} for text in texts] for texts in groups]
+    assert [reduce_all(OBJECTS.schema, group) for group in documents] == [
+        {"in": merged} for _, merged in MERGED
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[1]", 'at "/in": `merge` cannot take what is no object'),
+        ('{"n": "1"}', 'at "/in/n": `sum` cannot take what is no integer'),
+        ('{"n": 9223372036854775808}', 'at "/in/n": `sum` cannot take what is no integer'),
+        ('{"from": "2024-01-01"}', 'at "/in/from": `minimize` cannot take what is no date-time'),
+    ],
+)
+def test_what_does_not_fit_an_object_is_refused(spark: SparkSession, text: str, sentence: str) -> None:
+    with pytest.raises(Exception, match=sentence):
+        combine(frame_of_texts(spark, [[text, "{}"]]), OBJECTS, []).collect()
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 1000])
 def test_workers_see_a_key_across_batches(rows: int) -> None:
     things = collection({"s": reduced("merge", type="array", key=[""])})
@@ -291,11 +373,17 @@ def test_workers_see_a_key_across_batches(rows: int) -> None:
 
 
 def test_workers_name_the_place_of_an_error(spark: SparkSession) -> None:
-    n = reduced("sum", type="integer")
-    things = collection({"in": reduced("merge", type="object", properties={"n": n})})
-    written = [{"id": 1, "in": {"n": INT64_MAX}}, {"id": 1, "in": {"n": 1}}]
-    with pytest.raises(Exception, match='at "/in/n": the sum does not fit a 64-bit integer'):
+    things = collection({"in": reduced("merge", type="array", items=reduced("sum", type="integer"))})
+    written = [{"id": 1, "in": [INT64_MAX]}, {"id": 1, "in": [1]}]
+    with pytest.raises(Exception, match='at "/in/0": the sum does not fit a 64-bit integer'):
         combined(spark, things, *written)
+
+
+def _inside(member: Document, **more: Any) -> Document:
+    """The schema of a member two levels down."""
+    return reduced(
+        "merge", properties={"a": reduced("merge", type="object", properties={"b": member}, **more)}
+    )
 
 
 @pytest.mark.parametrize(
@@ -309,7 +397,16 @@ def test_workers_name_the_place_of_an_error(spark: SparkSession) -> None:
         (reduced("merge", properties={"a": reduced("sum", type="string", format="decimal")}), False),
         (reduced("merge", properties={"a": reduced("maximize", type="string", format="decimal")}), True),
         (reduced("merge", properties={"a": reduced("maximize", type="object")}), False),
-        (reduced("merge", properties={"a": reduced("merge", type="object")}), False),
+        (reduced("merge", properties={"a": reduced("merge", type="object")}), True),
+        (reduced("merge", properties={"a": reduced("merge", type=["object", "null"])}), True),
+        (reduced("merge", properties={"a": reduced("merge", type=["object", "array"])}), False),
+        (reduced("merge", properties={"a": reduced("merge")}), False),
+        (_inside(reduced("sum", type="integer")), True),
+        (_inside(reduced("merge", type="object", properties={"c": reduced("append")})), True),
+        (_inside(reduced("merge", type="object", properties={"c": reduced("set")})), False),
+        (_inside(reduced("maximize", type="object")), False),
+        (_inside({}, additionalProperties=reduced("firstWriteWins")), True),
+        (_inside({}, additionalProperties=reduced("sum", type="integer")), False),
         (reduced("merge", properties={"a": {"type": "array", "items": reduced("sum")}}), True),
         (reduced("merge", properties={"a": True}), True),
     ],

@@ -25,6 +25,7 @@ from tests.pipeline.random_documents import (
     expected,
     frame_of,
     looked_into,
+    merged_objects,
     some_strategies,
 )
 
@@ -67,6 +68,15 @@ def test_random_schemas(spark: SparkSession, root: dict[str, object], seed: int)
 
 @few
 @given(seed=seeds)
+def test_objects_in_objects(spark: SparkSession, seed: int) -> None:
+    random = Random(seed)
+    collection = merged_objects(random)
+    assert runs_in_jvm(collection)
+    check(spark, collection, random, documents=300, keys=40)
+
+
+@few
+@given(seed=seeds)
 @pytest.mark.parametrize("root", [MERGE, LATEST], ids=str)
 def test_what_workers_combine(spark: SparkSession, root: dict[str, object], seed: int) -> None:
     collection = looked_into(root)
@@ -80,11 +90,13 @@ def test_what_workers_combine(spark: SparkSession, root: dict[str, object], seed
 
 @few
 @given(seed=seeds)
-@pytest.mark.parametrize("workers", [False, True], ids=["aggregates", "workers"])
-def test_epochs_add_up(spark: SparkSession, workers: bool, seed: int) -> None:
+@pytest.mark.parametrize("which", ["aggregates", "objects", "workers"])
+def test_epochs_add_up(spark: SparkSession, which: str, seed: int) -> None:
     """Combined by epoch, and then combined again or reduced with what is stored: the same as all at once."""
-    collection = looked_into(MERGE) if workers else every_strategy(seed % PARTS)
     random = Random(seed)
+    makers = {"objects": lambda: merged_objects(random), "workers": lambda: looked_into(MERGE)}
+    collection = makers.get(which, lambda: every_strategy(seed % PARTS))()
+    assert runs_in_jvm(collection) is (which != "workers")
     written = documents_of(random, collection, 300, 40)
     cut = random.randint(100, 200)
     epochs = [written[:cut], written[cut:]]

@@ -12,21 +12,23 @@ from headrace.pipeline.combine_jvm import combine_in_jvm
 from headrace.pipeline.reduce_plan import plan_of
 
 
-def combine(frame: DataFrame, collection: Collection, values: Sequence[Field]) -> DataFrame:
+def combine(
+    frame: DataFrame, collection: Collection, values: Sequence[Field], *, with_document: bool = True
+) -> DataFrame:
     """One row for each key of `frame`, with what `reduce_all` makes of its documents in their order.
 
     The frame has `_key`, a struct of the key's parts `k0`, `k1`, ...; `_order`, a struct that is unique and
     says which of two documents was written first; and a column for each property at the root of the schema,
     where null means that the document has no such member and JSON is text.
 
-    The result has `_key`; `_values`, a struct of `values` as `v0`, `v1`, ...; `_document`, JSON text; and
-    `_count`, the number of documents that went into it. Reading it ends with an error if a document does
-    not fit its annotations.
+    The result has `_key`; `_values`, a struct of `values` as `v0`, `v1`, ...; `_document`, JSON text, or null
+    if it is not wanted; and `_count`, the number of documents that went into it. Reading it ends with an
+    error if a document does not fit its annotations.
     """
     plan = plan_of(collection.schema)
     if plan is None or not _has_columns(collection, values):
-        return combine_in_workers(frame, collection, values)
-    return combine_in_jvm(frame, collection, plan, values)
+        return combine_in_workers(frame, collection, values, with_document)
+    return combine_in_jvm(frame, collection, plan, values, with_document)
 
 
 def runs_in_jvm(collection: Collection) -> bool:

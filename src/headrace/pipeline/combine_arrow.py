@@ -15,12 +15,14 @@ from headrace.model.collections import Collection, Field
 from headrace.model.columns import extract
 from headrace.pipeline.combine_frame import finished, key_columns, key_names
 from headrace.pipeline.document_text import document_text
-from headrace.pipeline.frames import quote, spark_type
 from headrace.pipeline.reduce_plan import members_of
 from headrace.pipeline.reduce_rows import Document, row_reducer
+from headrace.pipeline.spark_types import quote, spark_type
 
 
-def combine_in_workers(frame: DataFrame, collection: Collection, values: Sequence[Field]) -> DataFrame:
+def combine_in_workers(
+    frame: DataFrame, collection: Collection, values: Sequence[Field], with_document: bool
+) -> DataFrame:
     """As `combine`, for any annotations and any values."""
     names = key_names(collection)
     members = [(member, F.col(quote(member.name))) for member in members_of(collection.schema)]
@@ -37,7 +39,8 @@ def combine_in_workers(frame: DataFrame, collection: Collection, values: Sequenc
     schema = [f"{name} {spark_type(field.type)}" for name, field in columns]
     groups = Groups(collection, chosen)
     combined = documents.mapInArrow(groups.combine, ", ".join([*schema, "_document string", "_count bigint"]))
-    return finished(combined, collection, [F.col(field.name) for field in chosen], F.col("_document"))
+    document = F.col("_document") if with_document else None
+    return finished(combined, collection, [F.col(field.name) for field in chosen], document)
 
 
 class Groups:

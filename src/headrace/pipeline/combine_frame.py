@@ -20,7 +20,7 @@ def key_columns(collection: Collection) -> list[Column]:
 
 
 def finished(
-    combined: DataFrame, collection: Collection, values: Sequence[Column], document: Column
+    combined: DataFrame, collection: Collection, values: Sequence[Column], document: Column | None
 ) -> DataFrame:
     """The frame that `combine` returns, of one that has a row for each key."""
     named = [column.alias(f"v{index}") for index, column in enumerate(values)]
@@ -29,6 +29,6 @@ def finished(
     return combined.select(
         F.struct(*key_names(collection)).alias("_key"),
         struct.alias("_values"),
-        document.alias("_document"),
+        (F.lit(None).cast("string") if document is None else document).alias("_document"),
         F.col("_count"),
     )

@@ -44,19 +44,20 @@ def document_text(members: Sequence[tuple[Member, Column]]) -> Column:
 def _plain(member: Member, column: Column) -> Column:
     match member.type.kind:
         case Kind.NUMBER:
-            column = _finite(member, column)
+            column = finite(member, column)
         case Kind.DECIMAL:
-            column = _decimal(member, column)
+            column = decimal_text(member, column)
     return column.alias(member.name)
 
 
-def _finite(member: Member, column: Column) -> Column:
-    # Otherwise they would be written as strings.
+def finite(member: Member, column: Column) -> Column:
+    """Refuses what would be written as a string."""
     odd = F.isnan(column) | (F.abs(column) == float("inf"))
     return F.when(odd, refusal(member.pointer, "NaN and infinity are no JSON numbers")).otherwise(column)
 
 
-def _decimal(member: Member, column: Column) -> Column:
+def decimal_text(member: Member, column: Column) -> Column:
+    """In plain notation, with all the digits of the member's scale."""
     scale = member.type.scale
     if scale <= _PLAIN_SCALE:
         return column.cast("string")

@@ -16,51 +16,38 @@ from pyspark.sql import types as T
 
 from headrace.errors import SchemaError
 from headrace.model.collections import Collection, Field, pointer_tokens
-from headrace.model.field_types import FieldType, Kind
+from headrace.model.field_types import Kind
+from headrace.pipeline.json_text import STRING
+from headrace.pipeline.nested_objects import Part, wrong_inside
+from headrace.pipeline.reduce_plan import plan_of
+from headrace.pipeline.spark_types import escaped, quote, spark_type, value_of_text
 
-# Spark would cut an instant off at its milliseconds.
-_RAW_OPTIONS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+# Spark would cut an instant off at its milliseconds, and spell it in the session's time zone.
+_JSON_OPTIONS = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'",
+    "timeZone": "UTC",
+}
 
 KEY, ORDER, INVALID, RAW = "_key", "_order", "_invalid", "_raw"
 
-_TYPES = {
-    Kind.BOOLEAN: "boolean",
-    Kind.INTEGER: "bigint",
-    Kind.NUMBER: "double",
-    Kind.STRING: "string",
-    Kind.DATE: "date",
-    Kind.DATE_TIME: "timestamp",
-    Kind.JSON: "string",
-}
 _NESTED = (T.StructType, T.ArrayType, T.MapType)
 _WHOLE_NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-# A date-time without an offset is no instant.
-_DATE_TIME = r"^\\d{4}-\\d{2}-\\d{2}[Tt ]\\d{2}:\\d{2}:\\d{2}(\\.\\d+)?([Zz]|[+-]\\d{2}:\\d{2})$"
-_DATE = r"^\\d{4}-\\d{2}-\\d{2}$"
-_SCALAR = r'^\\s*(-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?|true|false|"([^"\\\\]|\\\\.)*")\\s*$'
-
-
-def spark_type(field: FieldType) -> str:
-    """In Spark's DDL."""
-    if field.kind is Kind.DECIMAL:
-        return f"decimal({field.precision},{field.scale})"
-    return _TYPES[field.kind]
-
-
-def quote(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+_SQL_OPTIONS = ", ".join(f"'{escaped(text)}'" for option in _JSON_OPTIONS.items() for text in option)
+_SCALAR = rf"^\\s*(-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?|true|false|{escaped(STRING)})\\s*\\z"
 
 
 def frame_of(
     rows: DataFrame,
     collection: Collection,
     columns: dict[str, tuple[str, T.DataType]],
-    order: Sequence[str],
+    order: Sequence[Column],
     raw: Column,
     wrong: Sequence[Column] = (),
+    more: Column | None = None,
 ) -> DataFrame:
     """`columns`: the SQL and the type of each property that the rows have; `wrong`: names that are null where
-    nothing is."""
+    nothing is; `more`: an array of such names, of which some may be found here as well."""
     values: dict[str, Column] = {}
     names = list(wrong)
     for name, field in collection.properties.items():
@@ -79,9 +66,9 @@ def frame_of(
             names.append(F.when(F.expr(" or ".join(doubts)), F.lit(f"schema:{field.pointer}")))
     read = rows.select(
         *(value.alias(name) for name, value in values.items()),
-        F.struct(*(F.col(column) for column in order)).alias(ORDER),
+        F.struct(*order).alias(ORDER),
         raw.alias(RAW),
-        (F.array(*names) if names else F.array().cast("array<string>")).alias(INVALID),
+        F.concat(_array(names), more if more is not None else _array([])).alias(INVALID),
     )
     key = [_key_value(field) for field in collection.key_fields]
     nested = [
@@ -90,23 +77,51 @@ def frame_of(
         if len(pointer_tokens(field.pointer)) > 1
     ]
     found = F.concat(F.col(INVALID), F.array(*nested)) if nested else F.col(INVALID)
-    return read.withColumns(
-        {
-            KEY: F.struct(*(F.expr(sql).alias(f"k{index}") for index, sql in enumerate(key))),
-            INVALID: F.filter(found, lambda name: name.isNotNull()),
-        }
+    inside = [F.expr(wrong_inside(part, quote(part.member.name))) for part in _merged(collection)]
+    if inside:
+        named = F.transform(F.concat(*inside), lambda pointer: F.concat(F.lit("schema:"), pointer))
+        found = F.concat(found, named)
+    return read.select(
+        *(quote(name) for name in values),
+        ORDER,
+        RAW,
+        F.array_distinct(F.filter(found, lambda name: name.isNotNull())).alias(INVALID),
+        F.struct(*(F.expr(sql).alias(f"k{index}") for index, sql in enumerate(key))).alias(KEY),
     )
+
+
+def _array(names: Sequence[Column]) -> Column:
+    return F.array(*names) if names else F.array().cast("array<string>")
+
+
+def _merged(collection: Collection) -> list[Part]:
+    """The objects of which combining looks at what is inside, and so has to know that it fits."""
+    plan = plan_of(collection.schema)
+    merged = plan.merged if plan is not None else ()
+    return [Part(member, f"_nested{index}") for index, member in enumerate(merged)]
 
 
 def frame_of_columns(
-    rows: DataFrame, collection: Collection, order: Sequence[str], unseen: Sequence[str] = ()
+    rows: DataFrame,
+    collection: Collection,
+    order: Sequence[str],
+    *,
+    unseen: Sequence[str] = (),
+    breaks_ties: bool = False,
 ) -> DataFrame:
-    """Of rows whose columns are the properties; those that are `unseen` were not read."""
+    """Of rows whose columns are the properties; those that are `unseen` were not read.
+
+    Without `breaks_ties` no two rows are equal in all columns of `order`. With it, two that are have an order
+    all the same, and the same one when they are read again.
+    """
     columns = {field.name: (quote(field.name), field.dataType) for field in rows.schema.fields}
     raw = F.to_json(
-        F.struct(*(F.col(quote(name)) for name in rows.columns if name not in unseen)), _RAW_OPTIONS
+        F.struct(*(F.col(quote(name)) for name in rows.columns if name not in unseen)), _JSON_OPTIONS
     )
-    return frame_of(rows, collection, columns, [quote(name) for name in order], raw)
+    by = [F.col(quote(name)) for name in order]
+    if breaks_ties:
+        by.append(F.xxhash64(raw).alias("_tie"))
+    return frame_of(rows, collection, columns, by, raw)
 
 
 def _converted(field: Field, sql: str, kind: T.DataType, collection: str) -> tuple[str, str]:
@@ -128,19 +143,18 @@ def _converted(field: Field, sql: str, kind: T.DataType, collection: str) -> tup
             return sql, ""
         case Kind.DATE if isinstance(kind, T.DateType):
             return sql, ""
-        case Kind.DATE if isinstance(kind, T.StringType):
-            return _by_pattern(sql, cast, _DATE)
-        case Kind.DATE_TIME if isinstance(kind, T.TimestampType | T.TimestampNTZType):
-            return f"cast({sql} as timestamp)", ""
-        case Kind.DATE_TIME if isinstance(kind, T.StringType):
-            return _by_pattern(sql, f"try_cast(upper({sql}) as timestamp)", _DATE_TIME)
+        case Kind.DATE_TIME if isinstance(kind, T.TimestampType):
+            return sql, ""
+        case Kind.DATE_TIME if isinstance(kind, T.TimestampNTZType):
+            # A cast alone would take it for a time of the session's zone.
+            return f"cast(concat(cast({sql} as string), 'Z') as timestamp)", ""
+        case Kind.DATE | Kind.DATE_TIME | Kind.DECIMAL if isinstance(kind, T.StringType):
+            value = value_of_text(field.type, sql)
+            return value, f"({sql} is not null and ({value}) is null)"
         case Kind.DECIMAL if isinstance(kind, T.DecimalType | T.LongType | T.IntegerType | T.ShortType):
             return cast, f"{lost} or {cast} <> {sql}"
-        case Kind.DECIMAL if isinstance(kind, T.StringType):
-            fraction = f"(\\\\.\\\\d{{1,{field.type.scale}}})?" if field.type.scale else ""
-            return _by_pattern(sql, cast, f"^-?\\\\d+{fraction}$")
         case Kind.JSON if isinstance(kind, _NESTED):
-            return f"to_json({sql})", ""
+            return f"to_json({sql}, map({_SQL_OPTIONS}))", ""
         case Kind.JSON if isinstance(kind, T.StringType):
             return _json_text(sql)
         case Kind.JSON if isinstance(kind, T.NumericType | T.BooleanType):
@@ -149,11 +163,6 @@ def _converted(field: Field, sql: str, kind: T.DataType, collection: str) -> tup
         f"collection {collection!r}: column {field.name!r} is {kind.simpleString()} and the schema says "
         f"{field.type}: change one of them"
     )
-
-
-def _by_pattern(sql: str, cast: str, pattern: str) -> tuple[str, str]:
-    value = f"if({sql} rlike '{pattern}', {cast}, null)"
-    return value, f"({sql} is not null and ({value}) is null)"
 
 
 def _json_text(sql: str) -> tuple[str, str]:
@@ -178,10 +187,6 @@ def _key_value(field: Field) -> str:
     shape, path = "string", ""
     for token in reversed(below):
         shape, path = f"struct<{quote(token)}: {shape}>", f".{quote(token)}{path}"
-    text = f"from_json({quote(root)}, '{_escaped(shape)}'){path}"
+    text = f"from_json({quote(root)}, '{escaped(shape)}'){path}"
     target = spark_type(field.type)
     return text if target == "string" else f"try_cast({text} as {target})"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")

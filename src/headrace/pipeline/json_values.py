@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.errors import SchemaError
 from headrace.model.collections import Collection
 from headrace.model.field_types import FieldType, Kind
-from headrace.pipeline.frames import frame_of, quote
+from headrace.pipeline.frames import frame_of
+from headrace.pipeline.json_text import with_empty_strings
+from headrace.pipeline.spark_types import escaped, quote
 
 _PARSED, _CORRUPT = "_parsed", "_corrupt"
 _READ_AS: dict[Kind, T.DataType] = {
@@ -51,10 +53,27 @@ def frame_of_json(rows: DataFrame, collection: Collection) -> DataFrame:
         rows.withColumn(_PARSED, parsed),
         collection,
         columns,
-        ["partition", "offset"],
+        [F.col("partition"), F.col("offset")],
         F.coalesce(F.col("value"), F.lit("null")),
         [wrong],
+        _other_types(collection),
     )
+
+
+def _other_types(collection: Collection) -> Column | None:
+    """Names of what should be a string and is none, or is one and should not be: Spark reads both as text."""
+    read = {name: field for name, field in collection.properties.items() if field.type.kind not in _READ_AS}
+    if not read:
+        return None
+    shape = escaped(", ".join(f"{quote(name)} string" for name in read))
+    empty = with_empty_strings("value")
+    found = []
+    for name, field in read.items():
+        is_wrong = "=" if field.type.kind is Kind.JSON else "<>"
+        found.append(f"if(empty.{quote(name)} {is_wrong} '', '{escaped(f'schema:{field.pointer}')}', null)")
+    # In one expression, so that it is read once.
+    read_once = f"array(from_json({empty}, '{shape}', map('allowSingleQuotes', 'false')))"
+    return F.expr(f"get(transform({read_once}, empty -> array({', '.join(found)})), 0)")
 
 
 def _refuse_strings_among_others(collection: Collection, name: str, kind: FieldType) -> None:

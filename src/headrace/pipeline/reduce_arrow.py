@@ -69,7 +69,7 @@ class Reducer:
 def _plan_by_columns(binding: Binding) -> Plan | None:
     """The plan of the collection, if each value that the binding stores is a column of it."""
     plan = plan_of(binding.collection.schema)
-    if plan is None:
+    if plan is None or plan.merged:  # what is inside of objects is in no column
         return None
     known = {member.pointer for member in plan.members}
     return plan if all(field.pointer in known for field in binding.values) else None

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.model.field_types import FieldType, Kind, type_of_schema
 from headrace.model.json_order import extend_pointer
 from headrace.model.reduction_schema import Annotation, Schema, Strategy, annotation_of
 
+_LAST_WINS = Annotation()
 _EITHER_WINS = frozenset({Strategy.FIRST_WRITE_WINS, Strategy.LAST_WRITE_WINS})
 
 
 @dataclass(frozen=True)
 class Member:
-    """A property at the root of a collection's schema, which is a column of its frame."""
+    """A property of a collection's schema: at the root, where it is a column of the frame, or in a member."""
 
     name: str
     type: FieldType
     annotation: Annotation
     bare_decimal: bool
     """Whether it is a `decimal` without limits, whose sums are not bound by its column's type."""
+    parent: str = ""
+    """The pointer of the member that it is in."""
+    members: tuple[Member, ...] = ()
+    """If it is an object that is merged, its own."""
+    others: Annotation = _LAST_WINS
+    """And of the members that its schema does not name."""
+    is_object: bool = False
+    """Whether the schema says that it is an object, and nothing else but null."""
 
     @property
     def pointer(self) -> str:
-        return extend_pointer("", self.name)
+        return extend_pointer(self.parent, self.name)
 
     @property
     def strategy(self) -> Strategy:
@@ -44,8 +53,15 @@ class Member:
                 return self.type.kind in (Kind.INTEGER, Kind.NUMBER, Kind.DECIMAL) and not self.bare_decimal
             case Strategy.APPEND:
                 return self.type.kind is Kind.JSON
-        # `merge` of a member's own members, and `set`, look inside of JSON text, where null is a value.
+            case Strategy.MERGE:
+                is_known = self.is_object and self.others.strategy in _EITHER_WINS
+                return is_known and all(member.by_column for member in self.members)
         return False
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether its own members are reduced, each by its annotation."""
+        return self.strategy is Strategy.MERGE
 
 
 @dataclass(frozen=True)
@@ -55,11 +71,18 @@ class Plan:
     root: Strategy
     members: tuple[Member, ...]
 
+    @property
+    def merged(self) -> tuple[Member, ...]:
+        """The members that are objects of which the members are reduced."""
+        if self.root is not Strategy.MERGE:
+            return ()
+        return tuple(member for member in self.members if member.is_merged)
 
-def members_of(schema: Schema) -> tuple[Member, ...]:
-    """The properties at the root, in their order."""
+
+def members_of(schema: Schema, pointer: str = "") -> tuple[Member, ...]:
+    """The properties of an object with that schema, in their order."""
     properties = schema.get("properties", {})
-    return tuple(_member(name, below) for name, below in properties.items())
+    return tuple(_member(name, below, pointer) for name, below in properties.items())
 
 
 def plan_of(schema: Schema) -> Plan | None:
@@ -74,10 +97,25 @@ def plan_of(schema: Schema) -> Plan | None:
     return None
 
 
-def _member(name: str, schema: object) -> Member:
+def _member(name: str, schema: object, parent: str) -> Member:
     field_type, _ = type_of_schema(schema)
     # A schema may also be `true` or `false`, which annotate nothing.
     known = schema if isinstance(schema, Mapping) else {}
-    annotation = annotation_of(known, extend_pointer("", name))
+    pointer = extend_pointer(parent, name)
+    annotation = annotation_of(known, pointer)
     bare = field_type.kind is Kind.DECIMAL and known.get("format") == Kind.DECIMAL
-    return Member(name, field_type, annotation, bare)
+    member = Member(name, field_type, annotation, bare, parent)
+    if annotation.strategy is not Strategy.MERGE:
+        return member
+    others = known.get("additionalProperties")
+    return replace(
+        member,
+        members=members_of(known, pointer),
+        others=annotation_of(others, pointer) if isinstance(others, Mapping) else _LAST_WINS,
+        is_object=_is_object(known.get("type")),
+    )
+
+
+def _is_object(declared: object) -> bool:
+    names = declared if isinstance(declared, list) else [declared]
+    return set(names) - {"null"} == {"object"}
