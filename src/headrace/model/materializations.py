@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headrace.errors import ConfigError
 from headrace.model.collections import DOCUMENT_FIELD, Collection, Field
+from headrace.model.reduction_schema import needs_load
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,16 @@ class Binding:
     @property
     def keys(self) -> tuple[Field, ...]:
         return self.collection.key_fields
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether what is stored of a key has to be loaded, to be reduced with what comes."""
+        return not self.delta_updates and needs_load(self.collection.schema)
+
+    @property
+    def needs_document(self) -> bool:
+        """Whether whole documents are stored or reduced; columns are all there is to it otherwise."""
+        return self.document is not None or self.is_loaded
 
     @property
     def key_schema(self) -> pa.Schema:

@@ -15,12 +15,17 @@ from headrace.protocol.messages import Constraint, ConstraintKind
 
 def collection(**properties: dict[str, Any]) -> Collection:
     schema = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}, **properties}}
-    return Collection("things", ("/id",), schema)
+    merged = any("reduce" in below for below in properties.values())
+    return Collection("things", ("/id",), {**schema, "reduce": {"strategy": "merge"}} if merged else schema)
 
 
 def table(primary_key: tuple[str, ...] = ("id",), **declared: str) -> Table:
     declared = {"id": "INTEGER", "_document": "JSON_TEXT", **declared}
     return Table({name: Column(name, kind, nullable=True) for name, kind in declared.items()}, primary_key)
+
+
+PLAIN = Table({"id": Column("id", "INTEGER", nullable=False)}, ("id",))
+SUM = {"strategy": "sum"}
 
 
 def constraint(field: str, of: Collection, existing: Table | None, delta: bool = False) -> Constraint:
@@ -56,16 +61,28 @@ def constraint(field: str, of: Collection, existing: Table | None, delta: bool =
         ("id", {}, table(primary_key=()), False, "incompatible", "no primary key"),
         ("id", {}, table(), True, "incompatible", "delta updates repeat keys"),
         ("id", {}, table(primary_key=()), True, "required", "part of the key"),
-        ("_document", {}, None, False, "required", "loaded again"),
+        ("x", {"type": "object"}, PLAIN, False, "recommended", "nested"),
+        ("_document", {}, None, False, "recommended", "can be left out"),
         ("_document", {}, None, True, "optional", "never loaded"),
+        ("_document", {}, table(), False, "required", "the table has it"),
         ("_document", {}, table(_document="TEXT"), False, "incompatible", "'_document' is TEXT"),
-        ("_document", {}, Table({}, ("id",)), False, "incompatible", "without column '_document'"),
+        ("_document", {}, PLAIN, False, "forbidden", "the rows that are there have none"),
+        ("_document", {"type": "integer", "reduce": SUM}, None, False, "required", "loaded again"),
+        (
+            "_document",
+            {"type": "integer", "reduce": SUM},
+            PLAIN,
+            False,
+            "incompatible",
+            "without column '_document'",
+        ),
     ],
 )
 def test_constraint(
     field: str, schema: dict[str, Any], existing: Table | None, delta: bool, kind: str, reason: str
 ) -> None:
-    fields = {field: schema} if schema else {}
+    name = "x" if field == "_document" else field
+    fields = {name: schema} if schema else {}
     found = constraint(field, collection(**fields), existing, delta)
     assert found.kind is ConstraintKind(kind)
     assert reason in found.reason

@@ -6,6 +6,7 @@ from headrace.connectors.sql.dialect import Dialect
 from headrace.connectors.sql.tables import Column, Table
 from headrace.model.collections import DOCUMENT_FIELD, Collection, Field
 from headrace.model.field_types import FieldType, Kind
+from headrace.model.reductions import needs_load
 from headrace.protocol.messages import Constraint, ConstraintKind
 
 
@@ -13,6 +14,8 @@ def constrain(
     collection: Collection, table: Table | None, dialect: Dialect, delta_updates: bool
 ) -> dict[str, Constraint]:
     """A constraint with its reason for each field, and for the document."""
+    is_loaded = not delta_updates and needs_load(collection.schema)
+    document = _document_constraint(table, dialect, delta_updates, is_loaded)
     claimed = {dialect.same_name(DOCUMENT_FIELD)}  # by whoever comes first: the document, then the keys
     key_problem = _key_problem(collection, table, dialect, delta_updates)
     constraints: dict[str, Constraint] = {}
@@ -23,8 +26,8 @@ def constrain(
         )
         if is_key and key_problem:
             constraint = Constraint(ConstraintKind.INCOMPATIBLE, key_problem)
-        constraints[field.name] = constraint or _new_constraint(field, is_key)
-    constraints[DOCUMENT_FIELD] = _document_constraint(table, dialect, delta_updates)
+        constraints[field.name] = constraint or _new_constraint(field, is_key, document.kind.can_be_stored)
+    constraints[DOCUMENT_FIELD] = document
     return constraints
 
 
@@ -66,28 +69,42 @@ def type_conflict(name: str, field_type: FieldType, column: Column, dialect: Dia
     )
 
 
-def _new_constraint(field: Field, is_key: bool) -> Constraint:
+def _new_constraint(field: Field, is_key: bool, has_document: bool) -> Constraint:
     if is_key:
         return Constraint(ConstraintKind.REQUIRED, "it is part of the key")
-    if field.type.kind is Kind.JSON:
+    if field.type.kind is Kind.JSON and has_document:
         return Constraint(ConstraintKind.OPTIONAL, "it is nested, and the document holds it too")
-    return Constraint(ConstraintKind.RECOMMENDED, "it is a plain value")
+    what = "nested" if field.type.kind is Kind.JSON else "a plain value"
+    return Constraint(ConstraintKind.RECOMMENDED, f"it is {what}")
 
 
-def _document_constraint(table: Table | None, dialect: Dialect, delta_updates: bool) -> Constraint:
+def _document_constraint(
+    table: Table | None, dialect: Dialect, delta_updates: bool, is_loaded: bool
+) -> Constraint:
     document_type = FieldType(Kind.JSON)
     existing = _existing_constraint(DOCUMENT_FIELD, document_type, table, dialect, is_key=False)
     if existing and not existing.kind.can_be_stored:
         return existing
     if delta_updates:
         return Constraint(ConstraintKind.OPTIONAL, "delta updates are never loaded again")
-    if table and dialect.column(table, DOCUMENT_FIELD) is None:
+    if is_loaded:
+        if table and existing is None:
+            return Constraint(
+                ConstraintKind.INCOMPATIBLE,
+                f"the table is there without column {DOCUMENT_FIELD!r}, so its rows cannot be loaded: "
+                "materialize into a new table",
+            )
+        return Constraint(ConstraintKind.REQUIRED, "it is loaded again to be reduced with later documents")
+    if existing:
+        return Constraint(ConstraintKind.REQUIRED, "the table has it, and it has to be what the row says")
+    if table:
         return Constraint(
-            ConstraintKind.INCOMPATIBLE,
-            f"the table is there without column {DOCUMENT_FIELD!r}, so its rows cannot be loaded: "
-            "materialize into a new table",
+            ConstraintKind.FORBIDDEN, "the rows that are there have none: materialize into a new table"
         )
-    return Constraint(ConstraintKind.REQUIRED, "it is loaded again to be reduced with later documents")
+    return Constraint(
+        ConstraintKind.RECOMMENDED,
+        "other reductions would load it later; by those of now it can be left out",
+    )
 
 
 def _key_problem(

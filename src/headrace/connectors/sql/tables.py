@@ -48,9 +48,9 @@ class WantedTable:
 
 
 def wanted_table(binding: Binding) -> WantedTable:
-    if binding.document is None and not binding.delta_updates:
+    if binding.document is None and binding.is_loaded:
         raise EndpointError(
-            f"binding {binding} stores no document, and a full view needs it to be loaded again: "
+            f"binding {binding} stores no document, and its reductions need it to be loaded again: "
             "store it, or take delta updates"
         )
     columns = [WantedColumn(field.name, field.type, nullable=False, what="key") for field in binding.keys]
