@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,16 +16,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 import headrace
 from devtools.kafka_broker import KafkaBroker
 from headrace.cli.dead_letter import dead_letter, parse_since, read_corrected, send_again
 from headrace.config import load_config
 from headrace.errors import ConfigError, EndpointUnavailable, SchemaError
-from headrace.pipeline.dead_letter_replay import Batch, ReplayLog, Sent
+from headrace.pipeline.dead_letter_replay import Batch, ReplayLog, Sent, source_of
 from headrace.pipeline.dead_letter_store import DeadLetter, read_dead_letters
 from headrace.pipeline.dead_letter_targets import Targets, record_batch
-from headrace.pipeline.settings import PipelineSettings
+from headrace.pipeline.settings import KafkaSource, PipelineSettings
 from headrace.testing.ingest_process import IngestProcess
 
 AT = datetime(2026, 11, 16, 8, 0, 0, tzinfo=UTC)
@@ -59,7 +61,10 @@ ROWS: list[dict[str, Any]] = [
 class World:
     """A file, and dead letters as the sink lays them out: two of epoch 1, and one of epoch 2."""
 
-    def __init__(self, folder: Path, source: str = "") -> None:
+    def __init__(
+        self, folder: Path, source: str = "", places: Sequence[dict[str, Any]] | None = None
+    ) -> None:
+        self._places = places
         self.file = folder / "headrace.yaml"
         self.file.write_text(CONFIG.format(folder=folder, source=source))
         self.folder = folder / "dead/materialization=sales"
@@ -70,7 +75,9 @@ class World:
         (staged / "half.parquet").write_text("not yet")
 
     def write(self, epoch: int, rows: list[dict[str, Any]], rules: list[str]) -> None:
-        sources = [{"_lsn": row["_lsn"], "_row": row["_row"], "partition": 0} for row in rows]
+        sources = [{"_lsn": row["_lsn"], "_row": row["_row"]} for row in rows]
+        if self._places:
+            sources = [self._places[row["id"] - 1] for row in rows]
         table = pa.table(
             {
                 "collection": ["orders"] * len(rows),
@@ -139,7 +146,7 @@ def test_lines_of_json_are_what_a_program_needs(world: World) -> None:
         "failed_at": "2026-11-16T10:00:00+00:00",
         "rules": ["priced"],
         "replayed": False,
-        "source": {"_lsn": 9, "_row": 0, "partition": 0},
+        "source": {"_lsn": 9, "_row": 0},
         "row": ROWS[2],
     }
 
@@ -363,22 +370,45 @@ def test_rows_that_do_not_fit(row: str, said: str) -> None:
         record_batch(pa.schema([("n", pa.int64())]), batch_of(row))
 
 
-def test_rows_of_a_topic_go_back_to_its_partition(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
-    from confluent_kafka import Consumer
-
+def test_rows_of_a_topic_go_back_to_its_partition_with_their_keys(
+    tmp_path: Path, kafka_broker: KafkaBroker
+) -> None:
     topic = f"dead-{tmp_path.name}"
+    kafka_broker.create_topic(topic, partitions=3)
+    with_headers: list[tuple[str, str | bytes | None]] = [("trace", b"x")]
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap})
+    for number in range(3):
+        producer.produce(topic, b"{}", key=f"key {number}".encode(), partition=2, headers=with_headers)
+    assert producer.flush(30) == 0
     source = f', source: {{kafka: {{bootstrap: "{kafka_broker.bootstrap}", topic: {topic}}}}}'
-    kafka_broker.create_topic(topic)
-    world = World(tmp_path, source)
+    places = [{"topic": topic, "partition": 2, "offset": offset} for offset in (2, 77, 78)]
+    world = World(tmp_path, source, places)
     assert world.run("replay", "sales") == "3 dead letters sent\n"
     assert world.run("replay", "sales").startswith("0 dead letters sent")
-    consumer = Consumer(
-        {"bootstrap.servers": kafka_broker.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
-    )
-    consumer.subscribe([topic])
+    consumer = Consumer({"bootstrap.servers": kafka_broker.bootstrap, "group.id": "g"})
+    consumer.assign([TopicPartition(topic, 2, 3)])
     messages = consumer.consume(3, timeout=30)
     consumer.close()
-    assert [json.loads(message.value() or b"") for message in messages] == ROWS
+    rows = {json.loads(message.value() or b"")["id"]: message for message in messages}
+    assert sorted(rows) == [1, 2, 3]
+    # The last two are not in the topic any more.
+    assert [rows[number].key() for number in (1, 2, 3)] == [b"key 2", None, None]
+    assert [rows[number].headers() for number in (1, 3)] == [with_headers, None]
+
+
+def test_rows_go_to_the_topic_that_they_came_from_though_bindings_have_moved(tmp_path: Path) -> None:
+    world = World(tmp_path, ', source: {kafka: {bootstrap: "localhost:1", topic: late}}')
+    (one,) = world.settings.materializations
+    bindings = tuple(replace(one.bindings[0], source=KafkaSource("a:1", name)) for name in ("early", "late"))
+    moved = replace(one, bindings=bindings)
+
+    def batch(source: str) -> Batch:
+        return Batch("b", "orders", 0, (Sent("1", "{}", source),))
+
+    assert source_of(moved, batch('{"topic": "late", "partition": 0}')) is bindings[1].source
+    assert source_of(moved, batch('{"topic": "early", "partition": 0}')) is bindings[0].source
+    with pytest.raises(ConfigError, match="no binding of collection 'orders' from topic 'other' any more"):
+        source_of(moved, batch('{"topic": "other", "partition": 0}'))
 
 
 def test_without_the_package_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -22,14 +22,18 @@ from headrace.pipeline.dead_letters import DeadLetterSink, make_dead_letter_sink
 from headrace.pipeline.frames import frame_of_columns
 from headrace.pipeline.quality import judged
 from headrace.pipeline.recovery_log import RecoveryLog
+from headrace.pipeline.runner import Runner
 from headrace.pipeline.settings import (
     Action,
     BindingSettings,
     CollectionSource,
     DeadLetterSettings,
+    Profile,
     Rule,
 )
 from headrace.sinks.contract import Epoch
+from tests.pipeline.scenario import Recorder
+from tests.pipeline.scenarios import MakeScenario
 
 NAME = "acme's/view"
 PROPERTIES = {"id": {"type": "integer"}, "amount": {"type": "number"}}
@@ -62,8 +66,8 @@ class World:
         self.settings = DeadLetterSettings(form, location)
         self.store = ObjectStore((folder / "state").as_uri())
 
-    def sink(self, name: str = NAME) -> DeadLetterSink:
-        return make_dead_letter_sink(self.settings, name, self.spark, self.catalog)
+    def sink(self, name: str = NAME, *, forgets: bool = False) -> DeadLetterSink:
+        return make_dead_letter_sink(self.settings, name, self.spark, self.catalog, forgets=forgets)
 
     def rows(self, epoch: int, count: int = 2, name: str = NAME) -> Rows:
         if not count:
@@ -143,6 +147,75 @@ def test_a_number_that_is_not_what_was_counted_stops_the_epoch(world: World) -> 
         world.sink().prepare(an_epoch(0), Rows(None, 1))
 
 
+def test_a_commit_goes_to_where_it_was_prepared_whatever_is_configured_now(
+    world: World, tmp_path: Path
+) -> None:
+    handle = world.sink().prepare(an_epoch(0), world.rows(0))
+    never = world.sink().prepare(an_epoch(1), world.rows(1))
+    before, other = world.settings, "parquet" if world.settings.format == "iceberg" else "iceberg"
+    places = {
+        "parquet": [(tmp_path / "elsewhere").as_uri(), (tmp_path / "_dead").as_uri()],
+        "iceberg": ["quality.elsewhere", "quality.dead"],
+    }
+    world.settings = DeadLetterSettings(before.format, places[before.format][0])
+    world.sink().start(0, handle, 2)
+    world.sink().commit(0, handle)
+    world.settings = DeadLetterSettings(other, places[other][1])
+    sink = world.sink()
+    sink.start(0, handle, 2)
+    for _ in range(2):
+        sink.commit(0, handle)
+    sink.abort(1, never)
+    assert world.letters() == []
+    world.settings = before
+    assert world.epochs() == [0, 0]
+
+
+def test_a_state_that_survives_nothing_lets_epochs_come_again(world: World) -> None:
+    """Each of these is a run of its own, whose recovery log and fence begin anew."""
+    for _ in range(2):
+        sink = world.sink(forgets=True)
+        sink.start(None, None, 1)
+        for number in range(2):
+            sink.commit(number, sink.prepare(an_epoch(number), world.rows(number)))
+        sink.prepare(an_epoch(2), world.rows(2))  # and then it was killed
+        assert world.epochs() == [0, 0, 1, 1]
+    # An endpoint that keeps its place brings the run back to it, with a log that is as new.
+    sink = world.sink(forgets=True)
+    sink.start(None, None, 1)
+    sink.commit(2, sink.prepare(an_epoch(2), world.rows(2)))
+    assert world.epochs() == [0, 0, 1, 1, 2, 2]
+    # Within a run nothing is taken back.
+    sink = world.sink(forgets=True)
+    sink.start(2, None, 2)
+    sink.commit(3, sink.prepare(an_epoch(3), world.rows(3)))
+    assert world.epochs() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_pipeline_whose_state_survives_nothing_runs_again(make_scenario: MakeScenario) -> None:
+    scenario, documents = make_scenario("collection", "sqlite")
+    scenario.write(50)
+    settings = replace(scenario.settings(), profile=Profile.DEV_LOCAL)
+    for _ in range(2):
+        runner = Runner(settings, Recorder())
+        runner.run()
+        assert runner.failures == {}
+        scenario.assert_exact(documents())
+        Path(scenario.endpoint["path"]).unlink()
+
+
+def test_a_sink_that_had_nothing_to_commit_may_be_removed(world: World) -> None:
+    coordinator = Coordinator(RecoveryLog(world.store, "log"), [world.sink()])
+    coordinator.start()
+    coordinator._commits.shutdown()  # so that the epoch is decided, and no more
+    with pytest.raises(RuntimeError, match="shutdown"):
+        coordinator.run(0, {"offsets": 0}, world.rows(0, 0))
+    without = Coordinator(RecoveryLog(world.store, "log"), [])
+    assert without.start().decision is not None
+    without.close()
+
+
 def run_epochs(world: World, first: int, last: int, observe: Callable[[str], None]) -> None:
     coordinator = Coordinator(RecoveryLog(world.store, "log"), [world.sink()], observe=observe)
     coordinator.start()
@@ -203,7 +276,7 @@ def test_rows_of_a_stream_are_judged_and_staged_in_its_own_session(world: World,
     [
         (DeadLetterSettings("parquet", ""), True, "have no location"),
         (DeadLetterSettings("parquet", "s3://bucket/dead"), True, "use the format iceberg there"),
-        (DeadLetterSettings("csv", "/x"), True, "have the format 'csv': parquet or iceberg"),
+        (DeadLetterSettings("csv", "/x"), True, "have the format 'csv': iceberg or parquet"),
         (DeadLetterSettings("iceberg", "dead"), False, "there is no catalog"),
     ],
 )

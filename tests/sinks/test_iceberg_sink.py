@@ -117,9 +117,12 @@ def test_a_commit_by_hand_counts(world: World, rows: Rows, spark: SparkSession) 
     handle = world.sink().prepare(an_epoch(1), rows(1))
     name = f"{world.identifier[0]}.{world.identifier[1]}".replace("some space", "`some space`")
     spark.sql(f"CALL {world.settings.name}.system.publish_changes('{name}', '{handle['wap_id']}')")
-    world.sink().commit(1, handle)
-    assert world.values() == [0, 1, 2, 10, 11, 12]
-    assert world.table.properties["headrace.epoch/view/dead"] == "1"
+    for _ in range(2):
+        world.sink().commit(1, handle)
+        assert world.values() == [0, 1, 2, 10, 11, 12]
+    world.sink().commit(2, world.sink().prepare(an_epoch(2), rows(2, 1)))
+    assert world.values() == [0, 1, 2, 10, 11, 12, 20]
+    assert world.table.properties["headrace.epoch/view/dead"] == "2"
 
 
 def test_a_commit_goes_to_the_table_that_was_staged_in(world: World, rows: Rows) -> None:
@@ -189,7 +192,7 @@ def test_an_epoch_without_rows_leaves_no_trace(world: World, rows: Rows) -> None
     world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0)))
     for empty in (None, rows(1, 0)):
         handle = world.sink().prepare(an_epoch(1), empty)
-        assert (handle["wap_id"], handle["rows"]) == (None, 0)
+        assert handle == {}
         world.sink().commit(1, handle)
         world.sink().abort(1, handle)
         world.sink().start(1, handle, 2)
@@ -217,6 +220,32 @@ def test_a_rewind_deletes_the_writers_own_later_rows(world: World, rows: Rows) -
     sink = world.sink("ann's", owned="writer")
     sink.commit(1, sink.prepare(an_epoch(1), rows(1, 1).selectExpr("*", '"ann\'s" as writer')))
     assert world.values() == [0, 0, 10, 10, 20]
+
+
+@pytest.mark.parametrize("is_fast_forward", [True, False])
+def test_who_was_replaced_does_not_bring_back_what_was_rewound(
+    world: World, rows: Rows, is_fast_forward: bool
+) -> None:
+    world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0, 1)))
+    asleep = world.sink()
+    handle = asleep.prepare(an_epoch(1), rows(1, 1))
+    if not is_fast_forward:
+        rows(0, 1).writeTo(world.sql_name).append()
+    others = [0] if is_fast_forward else [0, 0]
+    # Somebody takes over, finishes what was decided, and finds the endpoint at an earlier epoch.
+    successor = world.sink()
+    successor.start(1, handle, 2)
+    successor.commit(1, handle)
+    assert world.values() == [*others, 10]
+    successor.rewind(0)
+    asleep.commit(1, handle)
+    assert world.values() == others
+    again = successor.prepare(an_epoch(1, fence=2), rows(1, 2))
+    asleep.commit(1, handle)
+    successor.commit(1, again)
+    asleep.commit(1, handle)
+    assert world.values() == [*others, 10, 11]
+    assert world.table.properties["headrace.epoch/view/dead"] == "1"
 
 
 def test_a_rewind_needs_a_column_that_tells_the_epoch(world: World, rows: Rows) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -136,7 +137,7 @@ def test_somebody_who_wakes_up_late_leaves_what_his_successor_staged(folder: Pat
 def test_an_epoch_without_rows_leaves_no_trace(folder: Path, rows: Rows) -> None:
     for empty in (None, rows(0, 0)):
         handle = sink_of(folder).prepare(an_epoch(0), empty)
-        assert handle == {"staged": None, "rows": 0}
+        assert handle == {}
         sink_of(folder).commit(0, handle)
         sink_of(folder).abort(0, handle)
         sink_of(folder).start(0, handle, 2)
@@ -235,7 +236,7 @@ def test_other_places_are_refused(url: str) -> None:
 
 
 CHILD = """
-import os, sys
+import json, os, sys
 from pathlib import Path
 from headrace.sinks import parquet
 sink = parquet.ParquetSink("dead", sys.argv[1])
@@ -245,7 +246,7 @@ def rename(self, target):
         real(self, target)
     os.kill(os.getpid(), 9)
 Path.rename = rename
-sink.commit(0, {"staged": sys.argv[2], "rows": 3})
+sink.commit(0, json.loads(sys.argv[2]))
 """
 
 
@@ -253,7 +254,7 @@ sink.commit(0, {"staged": sys.argv[2], "rows": 3})
 def test_a_committer_that_is_killed_at_the_rename(folder: Path, rows: Rows, when: str) -> None:
     handle = sink_of(folder).prepare(an_epoch(0), rows(0))
     child = subprocess.run(
-        [sys.executable, "-c", CHILD, folder.as_uri(), handle["staged"], when], env=os.environ, check=False
+        [sys.executable, "-c", CHILD, folder.as_uri(), json.dumps(handle), when], env=os.environ, check=False
     )
     assert child.returncode == -signal.SIGKILL
     assert values(folder) == ([] if when == "before" else [0, 1, 2])
@@ -261,3 +262,29 @@ def test_a_committer_that_is_killed_at_the_rename(folder: Path, rows: Rows, when
     sink_of(folder).commit(0, handle)
     assert values(folder) == [0, 1, 2]
     assert staged(folder) == []
+
+
+def test_a_commit_goes_to_the_folder_that_was_staged_in(folder: Path, rows: Rows) -> None:
+    handle = sink_of(folder).prepare(an_epoch(0), rows(0))
+    never = sink_of(folder).prepare(an_epoch(1), rows(1))
+    elsewhere = sink_of(folder.with_name("elsewhere"))
+    elsewhere.start(0, handle, 2)
+    elsewhere.commit(0, handle)
+    elsewhere.abort(1, never)
+    assert (values(folder), staged(folder)) == ([0, 1, 2], [])
+    assert not elsewhere.folder.exists()
+
+
+def test_who_was_replaced_does_not_bring_back_what_was_rewound(folder: Path, rows: Rows) -> None:
+    handle = sink_of(folder).prepare(an_epoch(1), rows(1))
+    successor = sink_of(folder)
+    successor.start(1, handle, 2)
+    successor.commit(1, handle)
+    successor.rewind(0)
+    with pytest.raises(EndpointError, match="is neither there nor in"):
+        sink_of(folder).commit(1, handle)
+    again = successor.prepare(an_epoch(1, fence=2), rows(1, 1))
+    successor.commit(1, again)
+    with pytest.raises(EndpointError, match="is there already, with other rows"):
+        sink_of(folder).commit(1, handle)
+    assert values(folder) == [10]

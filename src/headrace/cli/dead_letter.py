@@ -15,7 +15,7 @@ from typing import Any
 import click
 import orjson
 
-from headrace.config import load_config
+from headrace.config import Part, load_config
 from headrace.errors import ConfigError
 from headrace.pipeline.dead_letter_replay import ReplayLog, Send, pending, replay
 from headrace.pipeline.dead_letter_store import DeadLetter, read_dead_letters
@@ -60,7 +60,7 @@ def list_command(
     Only those of epochs that are committed: others do not count yet.
     """
     moment = parse_since(since, datetime.now(UTC)) if since else None
-    settings = load_config(file).pipeline_settings(names=[name] if name else [])
+    settings = load_config(file, Part.PIPELINE).pipeline_settings(names=[name] if name else [])
     for text in listing(settings, rule=rule, since=moment, limit=limit, as_json=as_json):
         click.echo(text)
 
@@ -91,7 +91,7 @@ def replay_command(
     That is the collection, through the ingest server, or the Kafka topic. A row is judged like any other, so
     change the rule first, or correct the rows.
     """
-    settings = load_config(file).pipeline_settings(names=[name])
+    settings = load_config(file, Part.PIPELINE).pipeline_settings(names=[name])
     corrected = read_corrected(from_file) if from_file else None
     targets = Targets(settings.materializations[0], server, token)
     try:

@@ -6,6 +6,7 @@ A package adds one with an entry point in the group `headrace.connectors`.
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 from headrace.errors import ConfigError
 from headrace.protocol.connector import Connector
@@ -19,21 +20,28 @@ def connector_names() -> list[str]:
 
 def find_connector(name: str) -> Connector:
     """A connector of this name, ready to serve."""
-    found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
+    connector: Connector = find_class(GROUP, "connector", name, Connector)()
+    return connector
+
+
+def find_class(group: str, what: str, name: str, kind: type[Any]) -> Any:
+    """The class, of a kind, that an entry point of this name leads to; `what` it is, for sentences."""
+    entries = entry_points(group=group)
+    found = [entry for entry in entries if entry.name == name]
     if not found:
-        raise ConfigError(f"there is no connector {name!r}; there are {', '.join(connector_names())}")
-    kind = _load(found[0])
-    if not (isinstance(kind, type) and issubclass(kind, Connector)):
-        raise ConfigError(f"connector {name!r} ({found[0].value}) is not a subclass of Connector")
-    return kind()
+        raise ConfigError(f"there is no {what} {name!r}; there are {', '.join(sorted(entries.names))}")
+    loaded = _load(found[0], what)
+    if not (isinstance(loaded, type) and issubclass(loaded, kind)):
+        raise ConfigError(f"{what} {name!r} ({found[0].value}) is not a subclass of {kind.__name__}")
+    return loaded
 
 
-def _load(entry: EntryPoint) -> object:
+def _load(entry: EntryPoint, what: str) -> object:
     try:
         return entry.load()
     except ImportError as error:
         package = entry.dist.name if entry.dist else "headrace"
         raise ConfigError(
-            f"connector {entry.name!r} of {package} cannot be imported: {error}; if a package is missing, "
+            f"{what} {entry.name!r} of {package} cannot be imported: {error}; if a package is missing, "
             f"try 'pip install {package}[{entry.name}]'"
         ) from error

@@ -22,7 +22,7 @@ from uuid import uuid4
 from headrace.errors import ConfigError, Terminal
 from headrace.objects import ObjectExists, ObjectStore
 from headrace.pipeline.dead_letter_store import DeadLetter
-from headrace.pipeline.settings import MaterializationSettings, PipelineSettings, Source
+from headrace.pipeline.settings import KafkaSource, MaterializationSettings, PipelineSettings, Source
 
 _MOST_ROWS = 1000
 _MOST_BYTES = 1 << 20
@@ -162,7 +162,10 @@ def _each_once(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
 
 
 def _first_batch(left: list[DeadLetter], corrected: dict[str, str]) -> tuple[Batch, list[DeadLetter]]:
-    (collection, binding), group = next(groupby(left, key=lambda letter: (letter.collection, letter.binding)))
+    def where(letter: DeadLetter) -> tuple[str, int, str]:
+        return letter.collection, letter.binding, topic_of(letter.source)
+
+    (collection, binding, _), group = next(groupby(left, key=where))
     taken = list(_up_to_limits(Sent(one.id, corrected.get(one.id, one.row), one.source) for one in group))
     return Batch(uuid4().hex, collection, binding, tuple(taken)), left[len(taken) :]
 
@@ -181,10 +184,18 @@ def source_of(settings: MaterializationSettings, batch: Batch) -> Source:
     bindings = list(settings.bindings)
     if batch.binding < len(bindings):
         bindings.insert(0, bindings[batch.binding])
+    topic = topic_of(batch.letters[0].source)
     for binding in bindings:
-        if binding.collection.name == batch.collection:
+        is_read = not topic or (isinstance(binding.source, KafkaSource) and binding.source.topic == topic)
+        if binding.collection.name == batch.collection and is_read:
             return binding.source
+    of_topic = f" from topic {topic!r}" if topic else ""
     raise ConfigError(
-        f"materialization {settings.name!r} has no binding of collection {batch.collection!r} any more: its "
-        "dead letters cannot be sent to where they came from"
+        f"materialization {settings.name!r} has no binding of collection {batch.collection!r}{of_topic} any "
+        "more: its dead letters cannot be sent to where they came from"
     )
+
+
+def topic_of(source: str) -> str:
+    """Of a letter's source; empty if that is no topic."""
+    return str(json.loads(source).get("topic", "")) if source.startswith("{") else ""

@@ -18,8 +18,9 @@ from pyarrow import flight
 from headrace.client.connection import Connection
 from headrace.client.failures import flight_errors
 from headrace.client.messages import decode_notice, encode_options, encode_writes
-from headrace.errors import ConfigError, SchemaError, ServerUnavailable, UnexpectedFailure
+from headrace.errors import ConfigError, SchemaError, ServerUnavailable
 from headrace.model.tiers import Tier
+from headrace.pipeline.dead_letter_kafka import send_to_kafka
 from headrace.pipeline.dead_letter_replay import Batch, source_of
 from headrace.pipeline.settings import (
     CollectionSource,
@@ -44,7 +45,7 @@ class Targets:
             case CollectionSource(collection=collection):
                 self._to_collection(collection, batch)
             case KafkaSource() as topic:
-                _to_kafka(topic, batch)
+                send_to_kafka(topic, batch)
             case FormatSource(format=name):
                 raise ConfigError(
                     f"dead letters of collection {batch.collection!r} came from Spark's format {name!r}, to "
@@ -182,34 +183,3 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _exact(value: Any) -> Any:
     return orjson.Fragment(str(value))
-
-
-def _to_kafka(topic: KafkaSource, batch: Batch) -> None:
-    """To the partitions that the rows came from, where others of their keys are."""
-    try:
-        from confluent_kafka import KafkaException, Producer
-    except ImportError:
-        raise ConfigError(
-            f"rows are sent to the topic {topic.topic!r} by the package confluent-kafka, which is not "
-            "installed: pip install confluent-kafka"
-        ) from None
-    failures: list[str] = []
-
-    def delivered(error: Any, _message: Any) -> None:
-        if error is not None:
-            failures.append(str(error))
-
-    options = {**dict(topic.options), "bootstrap.servers": topic.bootstrap, "enable.idempotence": True}
-    options.pop("isolation.level", None)
-    try:
-        producer = Producer(options)
-        for letter in batch.letters:
-            partition = json.loads(letter.source).get("partition", -1)
-            producer.produce(topic.topic, letter.row.encode(), partition=partition, on_delivery=delivered)
-            producer.poll(0)
-        left = producer.flush(_ANSWER_SECONDS)
-    except (KafkaException, BufferError) as error:
-        raise UnexpectedFailure(f"topic {topic.topic!r} does not take dead letters: {error}") from error
-    if failures or left:
-        said = failures[0] if failures else f"{left} rows were not taken in {_ANSWER_SECONDS:.0f} s"
-        raise UnexpectedFailure(f"topic {topic.topic!r} does not take dead letters: {said}")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import quote
 
 from headrace.errors import ConfigError, UnexpectedFailure
 from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.model.checkpoints import JsonObject
 from headrace.pipeline.settings import DeadLetterSettings
-from headrace.sinks.contract import Epoch, Sink
-from headrace.sinks.iceberg import IcebergSink
-from headrace.sinks.parquet import ParquetSink, local_folder
+from headrace.sinks.contract import Epoch, Place, RowSink, Sink
+from headrace.sinks.registry import find_sink, sink_formats
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,32 +31,50 @@ class HasDead(Protocol):
 
 
 class DeadLetterSink(Sink):
-    """Writes `rows.dead` by another sink. Its handles say under `rows` how many there were."""
+    """Writes `rows.dead` by a sink of rows. Its handles name format and location, which may change."""
 
     name = NAME
 
-    def __init__(self, sink: ParquetSink | IcebergSink) -> None:
-        self._sink = sink
+    def __init__(self, format_name: str, place: Place, spark: SparkSession, *, forgets: bool = False) -> None:
+        """`forgets`: the state survives nothing, so that what is there may be of a run that nobody knows of.
+
+        Its epochs come again under the same numbers, and then what is there of them goes.
+        """
+        self._format, self._place, self._spark = format_name, place, spark
+        self._sink = find_sink(format_name).open(NAME, place, spark)
+        self._forgets = forgets
+        self._is_new = False
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
-        self._sink.start(decided, handle, fence)
+        self._is_new = self._forgets and decided is None
+        if self._is_new:
+            fence = sys.maxsize  # fences begin anew too: all that is staged is from before
+        sink = self._sink if not handle else self._sink_of(handle)
+        sink.start(decided, handle, fence)
+        if sink is not self._sink:
+            self._sink.start(decided, None, fence)
 
     def prepare(self, epoch: Epoch, rows: HasDead) -> JsonObject:
+        if self._is_new:
+            self._sink.rewind(epoch.number - 1)
+            self._is_new = False
         handle = self._sink.prepare(epoch, rows.dead)
-        counted = getattr(rows, "dead_count", None)
-        if counted is not None and counted != handle["rows"]:
+        counted, written = getattr(rows, "dead_count", None), handle.get("rows", 0)
+        if counted is not None and counted != written:
             self._sink.abort(epoch.number, handle)
             raise UnexpectedFailure(
-                f"{counted} rows of epoch {epoch.number} are dead and {handle['rows']} dead letters were "
+                f"{counted} rows of epoch {epoch.number} are dead and {written} dead letters were "
                 "written: a source gave other rows when it was read again"
             )
-        return handle
+        return {"format": self._format, "location": self._place.location, **handle} if handle else {}
 
     def commit(self, epoch: int, handle: JsonObject) -> None:
-        self._sink.commit(epoch, handle)
+        if handle:
+            self._sink_of(handle).commit(epoch, handle)
 
     def abort(self, epoch: int, handle: JsonObject) -> None:
-        self._sink.abort(epoch, handle)
+        if handle:
+            self._sink_of(handle).abort(epoch, handle)
 
     def rewind(self, epoch: int) -> None:
         """Removes the dead letters of later epochs, which will come again. May be repeated.
@@ -65,10 +83,17 @@ class DeadLetterSink(Sink):
         """
         self._sink.rewind(epoch)
 
+    def _sink_of(self, handle: JsonObject) -> RowSink:
+        """Where it was prepared, which need not be where dead letters go now."""
+        if (handle["format"], handle["location"]) == (self._format, self._place.location):
+            return self._sink
+        place = replace(self._place, location=handle["location"])
+        return find_sink(handle["format"]).open(NAME, place, self._spark)
 
-def parquet_location(settings: DeadLetterSettings, materialization: str) -> str:
-    """Several materializations may share a folder; each has a partition of it."""
-    return str(local_folder(settings.location) / f"materialization={quote(materialization, safe=' ')}")
+
+def place_of(settings: DeadLetterSettings, materialization: str, catalog: CatalogSettings | None) -> Place:
+    """Several materializations may share a place."""
+    return Place(settings.location, materialization, SCHEMA, "materialization", catalog)
 
 
 def make_dead_letter_sink(
@@ -76,48 +101,24 @@ def make_dead_letter_sink(
     materialization: str,
     spark: SparkSession,
     catalog: CatalogSettings | None,
+    *,
+    forgets: bool = False,
 ) -> DeadLetterSink:
+    from headrace.pipeline.spark_catalogs import catalog_conf
+
     if not settings.location:
         raise ConfigError(
             f"dead letters of {materialization!r} have no location: write a folder's URL, or a table's name"
         )
-    if settings.format == "parquet":
-        location = parquet_location(settings, materialization)
-        return DeadLetterSink(ParquetSink(NAME, location, partitions=["materialization"]))
-    if settings.format == "iceberg":
-        if catalog is None:
-            raise ConfigError(
-                f"dead letters of {materialization!r} are an Iceberg table, and there is no catalog: "
-                "configure one, or use the format parquet"
-            )
-        return DeadLetterSink(_iceberg_sink(settings, materialization, spark, catalog))
-    raise ConfigError(
-        f"dead letters of {materialization!r} have the format {settings.format!r}: parquet or iceberg"
-    )
-
-
-def table_of(settings: DeadLetterSettings, catalog: CatalogSettings) -> tuple[str, ...]:
-    """The location is a table's name, in the catalog's namespace unless it names another."""
-    parts = tuple(settings.location.split("."))
-    if parts[0] == catalog.name and len(parts) > 2:
-        parts = parts[1:]
-    return parts if len(parts) > 1 else catalog.identifier(parts[0])
-
-
-def _iceberg_sink(
-    settings: DeadLetterSettings, materialization: str, spark: SparkSession, catalog: CatalogSettings
-) -> IcebergSink:
-    from headrace.pipeline.spark_catalogs import catalog_conf
-
-    for key, value in catalog_conf(catalog).items():
-        spark.conf.set(key, value)
-    return IcebergSink(
-        NAME,
-        spark,
-        catalog.name,
-        table_of(settings, catalog),
-        writer=materialization,
-        schema=SCHEMA,
-        owned="materialization",
-        properties=dict(catalog.table_properties),
-    )
+    if settings.format not in (known := sink_formats()):
+        raise ConfigError(
+            f"dead letters of {materialization!r} have the format {settings.format!r}: {' or '.join(known)}"
+        )
+    if catalog is not None:
+        for key, value in catalog_conf(catalog).items():
+            spark.conf.set(key, value)
+    place = place_of(settings, materialization, catalog)
+    try:
+        return DeadLetterSink(settings.format, place, spark, forgets=forgets)
+    except ConfigError as error:
+        raise ConfigError(f"dead letters of {materialization!r}: {error.message}") from None

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
+import pyarrow as pa
+
+from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.model.checkpoints import JsonObject
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,8 @@ class Epoch:
     """Where the epoch ends in its sources."""
     wait_for_previous: Callable[[], None]
     """Returns when every sink has committed the epoch before; raises why that will not be."""
+    is_previous_committed: Callable[[], bool] = lambda: True
+    """Whether `wait_for_previous` would return, or raise, at once."""
 
 
 class Sink(ABC):
@@ -51,7 +59,9 @@ class Sink(ABC):
         Called for each epoch in order, on the driver; `rows` is the epoch's DataFrame. After a crash the
         same epoch may be prepared again, with the same rows in another order, and the first attempt's
         leavings may still be there. Nothing may be seen by a reader yet, nor be lost when this process
-        dies: once the epoch is decided, the handle alone has to be enough.
+        dies: once the epoch is decided, the handle alone has to be enough. It says where the work was done,
+        since by the time of `commit` the configuration may name another place. An empty one says that there
+        is nothing to commit.
         """
 
     @abstractmethod
@@ -69,4 +79,42 @@ class Sink(ABC):
         """Removes what `prepare` left. Called at most for an epoch that was not decided, any number of times.
 
         Not guaranteed to be called: a process may die first. Then `start` finds what is left.
+        """
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where rows go, and whose they are."""
+
+    location: str
+    """As the format has it: a folder's URL, the name of a table."""
+    writer: str
+    """The name of the materialization; several may write to one location."""
+    schema: str = ""
+    """Of the rows, in Spark's DDL; that of the first rows if empty. `epoch` is the epoch's number."""
+    owned: str = ""
+    """The column that holds the writer's name."""
+    catalog: CatalogSettings | None = None
+    """For formats that have tables. Its settings are those of the Spark session already."""
+
+
+class RowSink(Sink):
+    """Appends an epoch's rows somewhere, in one format. Its handles say under `rows` how many there were."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, name: str, place: Place, spark: SparkSession) -> Self:
+        """One that is called `name` in its materialization; refuses a place that the format cannot have."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, place: Place, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
+        """Rows of the writer that are committed, of one epoch or of all, in no order and without Spark."""
+
+    @abstractmethod
+    def rewind(self, epoch: int) -> None:
+        """Removes the writer's rows of later epochs, which will come again. May be repeated.
+
+        Called between `start` and the first `prepare`. Everything that was decided is committed by then;
+        somebody who was replaced may still commit it once more, and that must not bring it back.
         """

@@ -6,15 +6,21 @@ tells what it has, also when the snapshots that brought it have expired.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 from uuid import uuid4
 
-from headrace.errors import ConfigError, EndpointError, UnexpectedFailure
+import pyarrow as pa
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
+
+from headrace.errors import ConfigError, EndpointError, EndpointUnavailable, UnexpectedFailure
+from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.model.checkpoints import JsonObject
-from headrace.sinks.contract import Epoch, Sink
+from headrace.sinks.contract import Epoch, Place, RowSink
 from headrace.sinks.spark_calls import setting, spark_failures
 
 if TYPE_CHECKING:
@@ -22,10 +28,14 @@ if TYPE_CHECKING:
 
 _WAP_ENABLED = "write.wap.enabled"
 _WAP_CONF = "spark.wap.id"
-_DUPLICATE = "org.apache.iceberg.exceptions.DuplicateWAPCommitException"
+# The second, if somebody publishes it between our look at the table and our commit.
+_DUPLICATES = (
+    "org.apache.iceberg.exceptions.DuplicateWAPCommitException",
+    "org.apache.iceberg.exceptions.CherrypickAncestorCommitException",
+)
 
 
-class IcebergSink(Sink):
+class IcebergSink(RowSink):
     """Appends each epoch's rows to a table, which is made if it is not there.
 
     `writer` tells those apart who write to one table: a materialization's name. What was staged and never
@@ -60,12 +70,45 @@ class IcebergSink(Sink):
         self._epoch_property = f"headrace.epoch/{own}"
         self._wap_prefix = f"headrace/{own}/"
 
+    @classmethod
+    def open(cls, name: str, place: Place, spark: SparkSession) -> Self:
+        catalog = _catalog_of(place)
+        return cls(
+            name,
+            spark,
+            catalog.name,
+            _table_of(place.location, catalog),
+            writer=place.writer,
+            schema=place.schema,
+            owned=place.owned,
+            properties=dict(catalog.table_properties),
+        )
+
+    @classmethod
+    def read(cls, place: Place, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
+        catalog = _catalog_of(place)
+        equal: Any = EqualTo  # its types are not those of its documentation
+        wanted: BooleanExpression = equal(place.owned, place.writer) if place.owned else AlwaysTrue()
+        if epoch is not None:
+            wanted = And(wanted, equal("epoch", epoch))
+        try:
+            loaded = load_catalog(catalog.name, **catalog.properties)
+            table = loaded.load_table(_table_of(place.location, catalog))
+        except NoSuchTableError:
+            return
+        except Exception as error:
+            raise EndpointUnavailable(
+                f"the catalog {catalog.name!r} cannot be read: {str(error).splitlines()[0]}"
+            ) from error
+        for batch in table.scan(row_filter=wanted, selected_fields=tuple(columns)).to_arrow_batch_reader():
+            yield batch.select(columns)
+
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:  # noqa: ARG002
         with self._speaking("remove what was never decided"):
             if not self._exists():
                 return
             table = self._load()
-            kept = handle.get("wap_id") if handle else None
+            kept = handle["wap_id"] if handle else None
             current = set(self._ancestors(table))
             left = []
             for snapshot in reversed(table.snapshots()):
@@ -77,7 +120,7 @@ class IcebergSink(Sink):
 
     def prepare(self, epoch: Epoch, rows: DataFrame | None) -> JsonObject:
         if rows is None:
-            return _nothing()
+            return {}
         with self._speaking(f"stage epoch {epoch.number}"):
             self._make_table(rows)
             table = self._load()
@@ -99,11 +142,11 @@ class IcebergSink(Sink):
             }
             if not count:
                 self._expire(table, [handle["snapshot_id"]])
-                return _nothing()
+                return {}
             return handle
 
     def commit(self, epoch: int, handle: JsonObject) -> None:
-        if handle["wap_id"] is None:
+        if not handle:
             return
         with self._speaking(f"publish epoch {epoch}"):
             table = self._load(handle["table"])
@@ -117,23 +160,24 @@ class IcebergSink(Sink):
                 )
             if self._publish(table, epoch, handle["snapshot_id"]):
                 return
-            # It is in the table, through somebody who did the same at this moment or who did it by hand.
+            # It is in the table: through somebody who did the same at this moment, or who did it by hand, or
+            # who has taken over from us and gone back to an earlier epoch. So the property is left alone,
+            # which is for him to set; the next epoch to be published sets it too.
             table.refresh()
             if self._last_epoch(table) < epoch:
                 self._refuse_unpublished(table, epoch, handle)
-                table.updateProperties().set(self._epoch_property, str(epoch)).commit()
 
     def abort(self, epoch: int, handle: JsonObject) -> None:
-        if handle["wap_id"] is not None:
+        if handle:
             with self._speaking(f"abort epoch {epoch}"):
                 table = self._load(handle["table"])
                 is_there = table.snapshot(handle["snapshot_id"]) is not None
                 self._expire(table, [handle["snapshot_id"]] if is_there else [])
 
     def rewind(self, epoch: int) -> None:
-        """Deletes this writer's rows of later epochs, which will come again. May be repeated.
+        """Rows are found by a column `epoch`, which the table has to have.
 
-        They are found by a column `epoch`, which the table has to have.
+        What staged them stays in the table's history, so that nobody can publish it once more.
         """
         with self._speaking(f"go back to epoch {epoch}"):
             if not self._exists():
@@ -161,7 +205,7 @@ class IcebergSink(Sink):
             transaction.updateProperties().set(self._epoch_property, str(epoch)).commit()
             transaction.commitTransaction()
         except Py4JJavaError as error:
-            if error.java_exception.getClass().getName() != _DUPLICATE:
+            if error.java_exception.getClass().getName() not in _DUPLICATES:
                 raise
             return False
         return True
@@ -241,8 +285,18 @@ class IcebergSink(Sink):
         return spark_failures(f"sink {self.name}: cannot {what} in {self._table}")
 
 
-def _nothing() -> JsonObject:
-    return {"table": None, "wap_id": None, "snapshot_id": None, "rows": 0}
+def _catalog_of(place: Place) -> CatalogSettings:
+    if place.catalog is None:
+        raise ConfigError(f"{place.location!r} is to be an Iceberg table, and there is no catalog")
+    return place.catalog
+
+
+def _table_of(location: str, catalog: CatalogSettings) -> tuple[str, ...]:
+    """In the catalog's namespace, unless the location names another."""
+    parts = tuple(location.split("."))
+    if parts[0] == catalog.name and len(parts) > 2:
+        parts = parts[1:]
+    return parts if len(parts) > 1 else catalog.identifier(parts[0])
 
 
 def _fence_of(wap_id: str) -> int:

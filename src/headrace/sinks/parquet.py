@@ -16,19 +16,21 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote, unquote, urlsplit
 from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from headrace.errors import ConfigError, EndpointError, EndpointUnavailable, HeadraceError
 from headrace.model.checkpoints import JsonObject
-from headrace.sinks.contract import Epoch, Sink
+from headrace.sinks.contract import Epoch, Place, RowSink
 from headrace.sinks.spark_calls import setting, spark_failures
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _STAGED = "_staged"
 _STAGED_NAME = re.compile(r"(\d{20})-(\d+)-[0-9a-f]{32}")
@@ -52,7 +54,7 @@ def local_folder(url: str) -> Path:
     return Path(unquote(parts.path))
 
 
-class ParquetSink(Sink):
+class ParquetSink(RowSink):
     """Appends each epoch's rows. `partitions` are columns that the folder's own path tells, as `epoch` is."""
 
     def __init__(self, name: str, location: str, partitions: Sequence[str] = ()) -> None:
@@ -60,6 +62,27 @@ class ParquetSink(Sink):
         self.folder = local_folder(location)
         self._not_written = (EPOCH_COLUMN, *partitions)
         self._is_rooted = False
+
+    @classmethod
+    def open(cls, name: str, place: Place, spark: SparkSession) -> Self:  # noqa: ARG003 - rows bring theirs
+        return cls(name, str(_folder_of(place)), [place.owned] if place.owned else [])
+
+    @classmethod
+    def read(cls, place: Place, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
+        folder = _folder_of(place)
+        written = {name: ds.field(name) for name in columns if name != EPOCH_COLUMN}
+        for published in sorted(folder.iterdir()) if folder.is_dir() else ():
+            name = _PUBLISHED_NAME.fullmatch(published.name)
+            if name is None or epoch not in (None, int(name[1])):
+                continue
+            # Named one by one: what is found by looking is left out where a folder above begins with _.
+            files = [str(file) for file in sorted(published.glob("*.parquet"))]
+            try:
+                for batch in ds.dataset(files, format="parquet").to_batches(columns=written):
+                    epochs = pa.array([int(name[1])] * batch.num_rows, pa.int64())
+                    yield batch.append_column(EPOCH_COLUMN, epochs).select(columns)
+            except FileNotFoundError:
+                continue  # the pipeline went back to an earlier epoch meanwhile
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:  # noqa: ARG002
         kept = handle.get("staged") if handle else None
@@ -71,14 +94,15 @@ class ParquetSink(Sink):
                     self._remove(path)
 
     def prepare(self, epoch: Epoch, rows: DataFrame | None) -> JsonObject:
-        if self._target(epoch.number).exists():
+        target = _target(self.folder, epoch.number)
+        if target.exists():
             raise EndpointError(
-                f"{self._target(epoch.number)} is there already, and epoch {epoch.number} was never decided "
+                f"{target} is there already, and epoch {epoch.number} was never decided "
                 "here: another pipeline writes to this folder, or the state of this one was removed; choose "
                 "another folder, or move this one away"
             )
         if rows is None:
-            return {"staged": None, "rows": 0}
+            return {}
         name = f"{epoch.number:020}-{epoch.fence}-{uuid4().hex}"
         staged = self.folder / _STAGED / name
         try:
@@ -91,19 +115,19 @@ class ParquetSink(Sink):
             count = sum(pq.read_metadata(file).num_rows for file in files)
             if not count:
                 self._remove(staged)
-                return {"staged": None, "rows": 0}
+                return {}
             label = {"id": name, "epoch": epoch.number, "rows": count}
             (staged / _LABEL).write_text(json.dumps(label))
             for file in (*files, staged / _LABEL, staged):
                 _sync(file)
             self._sync_parents(staged)
-        return {"staged": name, "rows": count}
+        return {"folder": str(self.folder), "staged": name, "rows": count}
 
     def commit(self, epoch: int, handle: JsonObject) -> None:
-        name = handle["staged"]
-        if name is None:
+        if not handle:
             return
-        staged, target = self.folder / _STAGED / name, self._target(epoch)
+        folder, name = Path(handle["folder"]), handle["staged"]
+        staged, target = folder / _STAGED / name, _target(folder, epoch)
         with self._speaking(f"publish epoch {epoch}"):
             try:
                 staged.rename(target)
@@ -113,20 +137,17 @@ class ParquetSink(Sink):
                 if not self._is_published(target, name):  # before, or by somebody else at this moment
                     raise self._missing(epoch, staged, target) from None
             # Also for one that was published before: whoever did so may have died before this.
-            _sync(self.folder)
+            _sync(folder)
             with suppress(FileNotFoundError):
                 _sync(staged.parent)
 
     def abort(self, epoch: int, handle: JsonObject) -> None:
-        if handle["staged"] is not None:
+        if handle:
             with self._speaking(f"abort epoch {epoch}"):
-                self._remove(self.folder / _STAGED / handle["staged"])
+                self._remove(Path(handle["folder"]) / _STAGED / handle["staged"])
 
     def rewind(self, epoch: int) -> None:
-        """Removes what was published of later epochs, which will come again. May be repeated.
-
-        Readers lose it an epoch at a time, the last one first.
-        """
+        """Readers lose what was published an epoch at a time, the last one first."""
         with self._speaking(f"go back to epoch {epoch}"):
             for path in sorted(self._list(self.folder), reverse=True):
                 name = _PUBLISHED_NAME.fullmatch(path.name)
@@ -136,9 +157,6 @@ class ParquetSink(Sink):
                     path.rename(hidden)  # so that nobody reads half of it
                     _sync(self.folder)
                     self._remove(hidden)
-
-    def _target(self, epoch: int) -> Path:
-        return self.folder / f"epoch={epoch:020}"
 
     def _write(self, rows: DataFrame, staged: Path) -> None:
         with self._speaking("be written"):
@@ -209,6 +227,16 @@ class ParquetSink(Sink):
             raise EndpointUnavailable(
                 f"sink {self.name}: the folder {self.folder} cannot {what}: {error.strerror or error}"
             ) from error
+
+
+def _folder_of(place: Place) -> Path:
+    """Several may write to one location; each has a partition of it."""
+    own = f"{place.owned}={quote(place.writer, safe=' ')}" if place.owned else ""
+    return local_folder(place.location) / own
+
+
+def _target(folder: Path, epoch: int) -> Path:
+    return folder / f"epoch={epoch:020}"
 
 
 def _sync(path: Path) -> None:

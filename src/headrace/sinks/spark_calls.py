@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import UnexpectedFailure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_setting = Lock()
+_settings: defaultdict[int, Lock] = defaultdict(Lock)  # by session
 
 
 @contextmanager
@@ -32,8 +33,13 @@ def spark_failures(what: str) -> Iterator[None]:
 
 @contextmanager
 def setting(session: SparkSession, key: str, value: str) -> Iterator[None]:
-    """A session has one value of it for all threads; one write at a time may have it as it wants."""
-    with _setting:
+    """A session has one value of it for all threads; one write at a time may have it as it wants.
+
+    Each materialization of a file has a session to itself. But whoever calls `materialize` on several threads
+    may do so with one session, and then a write must not be staged under the id of another.
+    """
+    java: Any = session._jsparkSession  # `session` itself is made anew by who asks a DataFrame for it
+    with _settings[java.hashCode()]:
         before = session.conf.get(key, None)
         session.conf.set(key, value)
         try:
