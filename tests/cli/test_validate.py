@@ -117,3 +117,14 @@ def test_a_secret_is_not_shown(tmp_path: Path) -> None:
     answer = run("validate", path)
     assert answer.returncode == 1
     assert "hunter2" not in answer.stdout + answer.stderr
+
+
+def test_one_file_is_shared_by_commands_that_have_different_secrets(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    path.write_text("store: {url: '${HEADRACE_UNSET}'}\n" + path.read_text())
+    assert run("validate", str(path)).returncode == 0
+    server = changed(written(tmp_path), "materializations:\n", "serve: {host: 0.0.0.0}\nmaterializations:\n")
+    changed(server, "connector: sqlite", "connector: sqlite\n    shards: ${HEADRACE_UNSET}")
+    assert "HEADRACE_UNSET" in sentence_of(run("validate", str(server)))
+    said = sentence_of(run("serve", "--config", str(server)))
+    assert "0.0.0.0 can be reached by others" in said

@@ -160,6 +160,38 @@ MISTAKES = [
         "collections.orders.quality.1.name: another rule has the name 'named' too",
     ),
     (
+        "name: named,",
+        "name: 'schema:/x',",
+        16,
+        "quality.0.name: 'schema:/x' is the name of something that is wrong by the schema: rename it",
+    ),
+    ("name: named,", "name: json,", 16, "quality.0.name: 'json' is the name of something that is wrong by"),
+    (
+        "        paid: {type: boolean}",
+        "        _Raw: {type: boolean}",
+        12,
+        "collections.orders.schema.properties._Raw: this is a name of the pipeline's own: rename it",
+    ),
+    ("        paid: {", "        _nested0: {", 12, "schema.properties._nested0: this is a name of the"),
+    (
+        "not_null: name}",
+        "in_set: {field: id, values: [1, 1.5]}}",
+        16,
+        "in_set.values.1: the field 'id' is integer, and 1.5 has more than 0 fraction digits",
+    ),
+    (
+        "not_null: name}",
+        "range: {field: id, maximum: 9223372036854775808}}",
+        16,
+        "range.maximum: the field 'id' is integer, and 9223372036854775808 is beyond what it can hold",
+    ),
+    (
+        "not_null: name}",
+        "range: {field: id, minimum: 1.1, maximum: 1.9}}",
+        16,
+        "range.minimum: nothing lies between it and maximum, 1.9",
+    ),
+    (
         "not_null: name}",
         "not_null: name, action: ignore}",
         16,
@@ -169,7 +201,7 @@ MISTAKES = [
         "maximum: 100",
         "maximum: -1",
         20,
-        "collections.orders.quality.1.range.minimum: it is above maximum, -1",
+        "collections.orders.quality.1.range.minimum: nothing lies between it and maximum, -1",
     ),
     (
         "maximum: 100",
@@ -196,14 +228,14 @@ MISTAKES = [
         "not_null: name}",
         "range: {field: day, minimum: 2026-02-01, maximum: 2026-01-31}}",
         16,
-        "is above maximum",
+        "nothing lies between it and maximum",
     ),
     # As texts these would be in the other order.
     (
         "not_null: name}",
         "range: {field: at, minimum: '2026-01-01T00:30:00Z', maximum: '2026-01-01T01:00:00+01:00'}}",
         16,
-        "is above maximum",
+        "nothing lies between it and maximum",
     ),
     (
         "not_null: name}",
@@ -312,6 +344,10 @@ SOURCES = [
     (
         "{kafka: {bootstrap: 'a:1', topic: t, options: {a: [b]}}}",
         ".kafka.options.a: write it as text, in quotes",
+    ),
+    (
+        "{kafka: {bootstrap: 'a:1', topic: t, options: {kafka.security.protocol: SSL}}}",
+        ".kafka.options: write security.protocol, without kafka. before it",
     ),
     ("{format: ''}", ".format: write something"),
 ]

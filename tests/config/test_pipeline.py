@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from headrace.config import config_schema, load_config
+from headrace.config import HeadraceConfig, Part, config_schema, load_config
 from headrace.errors import ConfigError
 from headrace.ingest.iceberg.settings import embedded_catalog
 from headrace.model.collections import Collection
@@ -21,6 +22,7 @@ from headrace.pipeline.settings import (
     Action,
     BindingSettings,
     CollectionSource,
+    ConnectorTls,
     DeadLetterSettings,
     FormatSource,
     Guarantee,
@@ -237,6 +239,55 @@ def test_a_connector_elsewhere_need_not_be_installed_here(tmp_path: Path) -> Non
     text = SMALL.replace("connector: sqlite", "connector: {name: theirs, grpc: 'unix:/run/theirs.sock'}", 1)
     names, _ = load_config(written(tmp_path, text)).pipeline_settings().materializations
     assert (names.connector, names.connector_address) == ("theirs", "unix:/run/theirs.sock")
+
+
+def test_a_connector_elsewhere_may_be_reached_with_tls(tmp_path: Path) -> None:
+    for name in ("ca", "own", "key"):
+        (tmp_path / f"{name}.pem").write_text(name)
+    far = "connector: {name: theirs, grpc: 'far:1', tls: {%s}}"
+    for tls, expected in (
+        ("ca: ca.pem, certificate: own.pem, key: key.pem", ConnectorTls(b"ca", b"own", b"key")),
+        ("", ConnectorTls()),
+    ):
+        text = SMALL.replace("connector: sqlite", far % tls, 1)
+        names, more = load_config(written(tmp_path, text)).pipeline_settings().materializations
+        assert (names.connector_tls, more.connector_tls) == (expected, None)
+    for tls, said in (
+        ("key: key.pem", "materializations.names.connector.tls: certificate and key go together"),
+        ("ca: nosuch.pem", "nosuch.pem cannot be read: No such file or directory"),
+    ):
+        text = SMALL.replace("connector: sqlite", far % tls, 1)
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            load_config(written(tmp_path, text)).pipeline_settings()
+    text = SMALL.replace("connector: sqlite", "connector: {name: sqlite, tls: {}}", 1)
+    with pytest.raises(ConfigError, match=r"names.connector: tls goes with grpc"):
+        load_config(written(tmp_path, text))
+
+
+def test_a_command_needs_the_variables_of_its_own_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_DATA", "shared")
+    secret = SMALL.replace("connector: sqlite", "connector: sqlite\n    shards: ${HEADRACE_UNSET}", 1)
+    server = "data: ${HEADRACE_DATA}\nstore: {url: '${HEADRACE_UNSET_TOO}'}\n"
+    file = written(tmp_path, server + SMALL)
+    pipelines = load_config(file, Part.PIPELINE)
+    assert (pipelines.data, len(pipelines.materializations)) == (tmp_path / "shared", 2)
+    with pytest.raises(ConfigError, match=r"store.url: the environment variable 'HEADRACE_UNSET_TOO'"):
+        load_config(file, Part.SERVER)
+    file = written(tmp_path, "data: ${HEADRACE_DATA}\nserve: {port: 99}\n" + secret)
+    served = load_config(file, Part.SERVER)
+    assert (served.serve.port, served.materializations) == (99, {})
+    for part in (Part.PIPELINE, None):
+        with pytest.raises(ConfigError, match="shards: the environment variable 'HEADRACE_UNSET'"):
+            load_config(file, part)
+    with pytest.raises(ConfigError, match="line 1: materialisations: this key is not known"):
+        load_config(written(tmp_path, "materialisations: {}\n"), Part.SERVER)
+
+
+def test_every_key_is_of_a_part_or_of_all() -> None:
+    of_parts = [key for part in Part for key in part.value]
+    assert sorted([*of_parts, "data", "catalog"]) == sorted(HeadraceConfig.model_fields)
 
 
 def test_a_folder_of_dead_letters_is_beside_the_file(tmp_path: Path) -> None:

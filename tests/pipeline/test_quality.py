@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,8 +19,10 @@ from pyspark.sql import functions as F
 from headrace.errors import SchemaError, UnexpectedFailure
 from headrace.model.collections import Collection
 from headrace.pipeline import quality
+from headrace.pipeline.dead_letter_store import DeadLetter
+from headrace.pipeline.key_hash import key_hash
 from headrace.pipeline.quality import Counts, Split, assert_valid, invalid_row, judged, split, tag
-from headrace.pipeline.settings import Action, BindingSettings, CollectionSource, Rule
+from headrace.pipeline.settings import Action, BindingSettings, CollectionSource, KafkaSource, Rule
 
 AT = datetime(2026, 11, 16, 8, 0, 0, 123456, tzinfo=UTC)
 SCHEMA: dict[str, Any] = {
@@ -204,6 +207,18 @@ def split_of(frames: list[DataFrame], bindings: list[BindingSettings]) -> Split:
 OTHER = Collection("others", ("/id",), SCHEMA)
 
 
+def test_good_rows_are_counted_by_shard(spark: SparkSession) -> None:
+    rows = [{"id": number, "amount": number % 3 - 1} for number in range(40)]
+    bindings = [binding_of(Rule("positive", field="amount", minimum=0)), binding_of(collection=OTHER)]
+    key = F.struct(F.col("id").alias("k0"))
+    frames = [frame_of(spark, some).withColumn("_key", key) for some in (rows, rows[:7])]
+    counted = split(frames, bindings, materialization="view", epoch=12, at=AT, shards=4).good_by_shard
+    good = [row["id"] for row in rows if row["amount"] >= 0] + [row["id"] for row in rows[:7]]
+    expected = Counter(key_hash(OTHER.key_fields, [number]) * 4 >> 32 for number in good)
+    assert counted == tuple(expected[shard] for shard in range(4))
+    assert split_of(frames, bindings).good_by_shard is None
+
+
 def test_an_epoch_of_two_bindings_is_split_and_counted(spark: SparkSession) -> None:
     orders = frame_of(
         spark, [{"id": 1, "amount": 1}, {"id": 2, "amount": -1}, {"id": 3, "_invalid": ["schema:/x"]}]
@@ -238,6 +253,21 @@ def test_an_epoch_of_two_bindings_is_split_and_counted(spark: SparkSession) -> N
         ("others", 1, ["few"]),
     ]
     assert judged_rows.dead_count == 3
+
+
+def test_a_dead_letter_names_its_topic(spark: SparkSession) -> None:
+    """Or the same row at the same offset of two topics would be one letter."""
+    frames = [frame_of(spark, [{"id": 1}])] * 3
+    topics = [KafkaSource("a:1", name) for name in ("early", "late", "late")]
+    rule = Rule("amount", not_null=("amount",))
+    bindings = [replace(binding_of(rule), source=source) for source in topics]
+    found = split(frames, bindings, materialization="view", epoch=0, at=AT)
+    assert found.dead is not None
+    letters = [DeadLetter(**{**row.asDict(), "rules": tuple(row["rules"])}) for row in found.dead.collect()]
+    by_binding = {letter.binding: letter for letter in letters}
+    assert json.loads(by_binding[0].source) == {"topic": "early", "lsn": 0, "row": 0}
+    assert by_binding[0].id != by_binding[1].id
+    assert by_binding[1].id == by_binding[2].id, "one message, which is sent once"
 
 
 def test_an_epoch_without_rows_or_without_dead_ones(spark: SparkSession) -> None:

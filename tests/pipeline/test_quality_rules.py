@@ -23,58 +23,35 @@ def refusal(spark: SparkSession, *rules: Rule) -> str:
         check_rules(spark, binding_of(*rules))
     message = caught.value.message
     assert "\n" not in message
-    assert message.startswith("rule 'r' of collection 'orders' ")
+    assert message.startswith(("rule 'r' of collection 'orders' ", "rule 'r' of collection 'orders': "))
     return message
 
 
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        (Rule("r"), "has no check: give it exactly one of not_null, minimum or maximum, regex"),
-        (
-            Rule("r", field="id", minimum=1, regex="x"),
-            "has minimum or maximum and regex: give it exactly one",
-        ),
-        (
-            Rule("r", not_null=("id", "nosuch")),
-            "is about the field 'nosuch', which the schema does not have; it has id",
-        ),
-        (Rule("r", unique=("nosuch",)), "is about the field 'nosuch'"),
-        (Rule("r", minimum=1), "is about the field ''"),
-        (
-            Rule("r", field="amount", regex="x"),
-            "has a regex for the field 'amount', which is number: it needs text",
-        ),
-        (
-            Rule("r", field=ODD, regex="a["),
-            "has a regex that is none: Unclosed character class near index 1 in 'a['",
-        ),
-        (
-            Rule("r", field="is_paid", minimum=True),
-            "has a range for the field 'is_paid', which is boolean and has none",
-        ),
-        (
-            Rule("r", field="tags", in_set=("[]",)),
-            "has a set for the field 'tags', which is json and has none",
-        ),
-        (Rule("r", field="id", minimum=True), "with True, which is not a number"),
-        (Rule("r", field="id", in_set=(1, 1.5)), "with 1.5, which has more than 0 fraction digits"),
-        (Rule("r", field="id", maximum=2**63), "is beyond what the field can hold, -9223372036854775808 to"),
-        (Rule("r", field="amount", maximum=float("inf")), "which is not a number that can be compared with"),
-        (Rule("r", field="price", in_set=("0.001",)), "with '0.001', which has more than 2 fraction digits"),
-        (Rule("r", field="price", minimum="1e9"), "which is not a number in plain notation"),
-        (
-            Rule("r", field="price", minimum=10**8),
-            "is beyond what the field can hold, -99999999.99 to 99999999.99",
-        ),
-        (Rule("r", field="day", minimum="01.02.2024"), "is no date: '01.02.2024' is not a date (YYYY-MM-DD)"),
-        (
-            Rule("r", field="at", minimum="2024-01-01"),
-            "is no date-time: '2024-01-01' is not a date-time with an offset",
-        ),
-        (Rule("r", field=ODD, in_set=(1,)), "with 1, which is not a string"),
-        (Rule("r", field="amount", minimum=2, maximum=1), "from 2 to 1, and nothing is between them"),
-        (Rule("r", field="id", minimum=1.1, maximum=1.9), "from 1.1 to 1.9, and nothing is between them"),
+        (Rule("r"), "a rule has exactly one of not_null, range, regex, in_set, unique, expression"),
+        (Rule("r", field="id", minimum=1, regex="x"), "exactly one of .*; this one has range and regex"),
+        (Rule("r", not_null=("id", "nosuch")), "not_null.1: the schema has no field 'nosuch'; it has id"),
+        (Rule("r", unique=("nosuch",)), "unique.0: the schema has no field 'nosuch'"),
+        (Rule("r", minimum=1), "range.field: the schema has no field ''"),
+        (Rule("r", field="amount", regex="x"), "regex.field: the field 'amount' is number, which this check"),
+        (Rule("r", field=ODD, regex="a["), "regex.pattern: this is no regular expression: unterminated"),
+        (Rule("r", field=ODD, regex="a{2,1}"), "has a regex that is none: Illegal repetition range near"),
+        (Rule("r", field="is_paid", minimum=True), "range.field: the field 'is_paid' is boolean, which this"),
+        (Rule("r", field="tags", in_set=("[]",)), "in_set.field: the field 'tags' is json, which this check"),
+        (Rule("r", field="id", minimum=True), "range.minimum: the field 'id' is integer: write a number"),
+        (Rule("r", field="id", in_set=(1, 1.5)), "in_set.values.1: .* and 1.5 has more than 0 fraction"),
+        (Rule("r", field="id", maximum=2**63), "is beyond what it can hold, -9223372036854775808 to"),
+        (Rule("r", field="amount", maximum=float("inf")), "the field 'amount' is number: write a number"),
+        (Rule("r", field="price", in_set=("0.001",)), "and '0.001' has more than 2 fraction digits"),
+        (Rule("r", field="price", minimum="1e9"), "range.minimum: the field 'price' is .*: write a number"),
+        (Rule("r", field="price", minimum=10**8), "is beyond what it can hold, -99999999.99 to 99999999.99"),
+        (Rule("r", field="day", minimum="01.02.2024"), "the field 'day' is date: write a date, such as"),
+        (Rule("r", field="at", minimum="2024-01-01"), "the field 'at' is date-time: write a time, such as"),
+        (Rule("r", field=ODD, in_set=(1,)), "is string: write text, in quotes"),
+        (Rule("r", field="amount", minimum=2, maximum=1), "nothing lies between it and maximum, 1"),
+        (Rule("r", field="id", minimum=1.1, maximum=1.9), "nothing lies between it and maximum, 1.9"),
         (
             Rule("r", expression="amount >"),
             "has an expression that Spark refuses: Syntax error at or near end of input",
@@ -103,14 +80,15 @@ def refusal(spark: SparkSession, *rules: Rule) -> str:
     ],
 )
 def test_a_rule_that_cannot_be(spark: SparkSession, rule: Rule, said: str) -> None:
-    assert said in refusal(spark, rule)
+    found = refusal(spark, rule)
+    assert said in found or re.search(said, found), found
 
 
 def test_names_are_there_once_and_are_not_those_of_the_schema(spark: SparkSession) -> None:
-    assert "is there twice: rename one" in refusal(
+    assert "name: another rule has the name 'r' too: rename one" in refusal(
         spark, Rule("r", not_null=("id",)), Rule("r", not_null=("id",))
     )
-    for name, said in (("", "has no name"), ("schema:/id", "wrong by the schema"), ("json", "wrong by")):
+    for name, said in (("", "give it a name"), ("schema:/id", "wrong by the schema"), ("json", "wrong by")):
         with pytest.raises(ConfigError, match=said):
             check_rules(spark, binding_of(Rule(name, not_null=("id",))))
 

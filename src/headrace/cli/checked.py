@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.config import HeadraceConfig, load_config
+from headrace.config import HeadraceConfig, Part, load_config
 from headrace.errors import ConfigError, HeadraceError, SchemaError
 from headrace.pipeline.guarantee import Compiled, compile_guarantee, guarantee_problem
 from headrace.pipeline.planning import Planned, plan
@@ -31,7 +31,7 @@ class Checked:
 
 def check_materializations(file: Path, names: Sequence[str]) -> Iterator[Checked]:
     """Of these names, or all; one after the other."""
-    config = load_config(file)
+    config = load_config(file, Part.PIPELINE)
     pipeline = config.pipeline_settings(names=names)
     for settings in pipeline.materializations:
         try:

@@ -12,7 +12,7 @@ import click
 
 from headrace.cli.logs import LOG_FORMATS, setup_logging
 from headrace.cli.run_output import JsonLines, Lines, LiveStatus
-from headrace.config import load_config
+from headrace.config import Part, load_config
 from headrace.pipeline.runner import Runner
 from headrace.pipeline.settings import PipelineSettings, Trigger
 
@@ -48,7 +48,9 @@ def run(
     each phase. After a crash of anything, the same command goes on where the endpoint is.
     """
     setup_logging(log_level, log_format)
-    settings = _with_options(load_config(file).pipeline_settings(names=names), once, master, conf)
+    settings = _with_options(
+        load_config(file, Part.PIPELINE).pipeline_settings(names=names), once, master, conf
+    )
     reporter = _reporter(as_json)
     runner = Runner(settings, reporter)
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -14,7 +14,7 @@ import click
 
 from headrace.cli.logs import LOG_FORMATS, setup_logging
 from headrace.cli.signals import StopSignal
-from headrace.config import HeadraceConfig, ServeSettings, check_exposure, load_config
+from headrace.config import HeadraceConfig, Part, ServeSettings, check_exposure, load_config
 from headrace.ingest.access import Access
 from headrace.ingest.server import IngestServer, Listen
 from headrace.observe.http import ObserveServer
@@ -54,7 +54,7 @@ def serve(
     if log_level.upper() not in logging.getLevelNamesMapping():
         raise click.BadParameter(f"{log_level!r} is not a level: DEBUG, INFO, WARNING or ERROR")
     setup_logging(log_level, log_format)
-    config = load_config(file)
+    config = load_config(file, Part.SERVER)
     settings = _with_options(config.serve_settings(), no_metrics, given)
     check_exposure(settings)
     synced = _serve(config, data, settings, StopSignal())

@@ -11,7 +11,6 @@ from headrace.config.collections import CollectionConfig
 from headrace.config.materializations import BindingConfig, MaterializationConfig
 from headrace.config.pipeline import collection_of, what_drops
 from headrace.config.reading import Wrong
-from headrace.config.rule_checks import check_rules
 from headrace.connectors.registry import connector_names
 from headrace.errors import ConfigError, SchemaError
 from headrace.ingest.collections import check_name
@@ -19,6 +18,7 @@ from headrace.ingest.yaml_files import KeyPath
 from headrace.model.collections import DOCUMENT_FIELD, Collection
 from headrace.model.reductions import check_annotations
 from headrace.pipeline.guarantee import state_problem
+from headrace.pipeline.rule_problems import field_types, reserved_property, rule_problem
 
 if TYPE_CHECKING:
     from headrace.config.file import HeadraceConfig
@@ -50,8 +50,18 @@ def _check_collection(at: KeyPath, name: str, config: CollectionConfig) -> Colle
         _ = collection.key_fields
     with _said_at((*at, "schema")):
         _ = collection.fields
-    check_rules((*at, "quality"), config.quality, collection)
+    if name := reserved_property(collection):
+        raise Wrong((*at, "schema", "properties", name), "this is a name of the pipeline's own: rename it")
+    _check_rules((*at, "quality"), config, collection)
     return collection
+
+
+def _check_rules(at: KeyPath, config: CollectionConfig, collection: Collection) -> None:
+    fields = field_types(collection)
+    for index, rule in enumerate(config.quality):
+        others = [other.name for other in config.quality[:index]]
+        if problem := rule_problem(rule.settings(), fields, others):
+            raise Wrong((*at, index, *problem.where), problem.sentence)
 
 
 def _check_materialization(

@@ -97,17 +97,6 @@ class RuleConfig(Section):
             raise ValueError(f"a rule has exactly one of {', '.join(CHECKS)}; this one {has}")
         return self
 
-    @property
-    def fields(self) -> tuple[tuple[tuple[str | int, ...], str], ...]:
-        """The fields that it is about, each with where in the rule it is named."""
-        listed = [
-            ((key, index), name)
-            for key in ("not_null", "unique")
-            for index, name in enumerate(getattr(self, key))
-        ]
-        about = [(key, getattr(self, key)) for key in ("range", "regex", "in_set")]
-        return (*listed, *(((key, "field"), check.field) for key, check in about if check))
-
     def settings(self) -> Rule:
         about = self.range or self.regex or self.in_set
         return Rule(

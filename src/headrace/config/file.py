@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -22,6 +23,17 @@ from headrace.ingest.session import SessionLimits
 from headrace.ingest.yaml_files import YamlFile, read_marked_yaml
 from headrace.pipeline.session import SparkSettings
 from headrace.pipeline.settings import PipelineSettings, Profile
+
+
+class Part(Enum):
+    """What of a file a command uses. One file may be shared by commands that have different secrets."""
+
+    SERVER = ("serve", "store", "ingest")
+    PIPELINE = ("state", "profile", "spark", "collections", "materializations")
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        return tuple(key for part in Part if part is not self for key in part.value)
 
 
 class StateConfig(Section):
@@ -124,8 +136,8 @@ class HeadraceConfig(Section):
         return cls._read(Origin(what, folder, YamlFile(raw)))
 
     @classmethod
-    def _read(cls, origin: Origin) -> Self:
-        config = origin.read(cls)
+    def _read(cls, origin: Origin, part: Part | None = None) -> Self:
+        config = origin.read(cls, part.unread if part else ())
         config._origin = origin
         try:
             check_pipeline(config)
@@ -134,16 +146,19 @@ class HeadraceConfig(Section):
         return config
 
     @classmethod
-    def load(cls, path: Path) -> Self:
+    def load(cls, path: Path, part: Part | None = None) -> Self:
         file = read_marked_yaml(path, "configuration")
-        return cls._read(Origin(f"configuration {path}", path.parent, file))
+        return cls._read(Origin(f"configuration {path}", path.parent, file), part)
 
 
-def load_config(path: Path | None = None) -> HeadraceConfig:
-    """A file's configuration; without a file, the defaults, with the data in the current folder."""
+def load_config(path: Path | None = None, part: Part | None = None) -> HeadraceConfig:
+    """A file's configuration; without a file, the defaults, with the data in the current folder.
+
+    With a `part` the keys of other parts are as if they were not there.
+    """
     if path is None:
         return HeadraceConfig.read({}, Path(), "defaults")
-    return HeadraceConfig.load(path)
+    return HeadraceConfig.load(path, part)
 
 
 def config_schema() -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -17,9 +18,21 @@ from pydantic import (
     model_validator,
 )
 
-from headrace.config.values import JsonObject, Options, Section, Text, Texts, as_location, seconds, text_for
+from headrace.config.values import (
+    FilePath,
+    JsonObject,
+    Options,
+    Section,
+    Text,
+    Texts,
+    as_location,
+    seconds,
+    text_for,
+)
+from headrace.errors import ConfigError
 from headrace.pipeline.settings import (
     CollectionSource,
+    ConnectorTls,
     DeadLetterSettings,
     FormatSource,
     Guarantee,
@@ -47,10 +60,27 @@ def _grpc_address(value: str) -> str:
     return value
 
 
+def _read_file(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+
+
 def _topic(value: str) -> str:
     if not _TOPIC.fullmatch(value) or value in (".", ".."):
         raise ValueError("a topic's name has letters, digits, dots, dashes and underscores, at most 249")
     return value
+
+
+def _without_prefix(options: dict[str, str]) -> dict[str, str]:
+    """Spark's own options of Kafka have one."""
+    for name in options:
+        if name.startswith("kafka."):
+            raise ValueError(f"write {name.removeprefix('kafka.')}, without kafka. before it")
+    return options
 
 
 def _starting_offsets(value: str) -> str:
@@ -78,11 +108,39 @@ def _trigger(value: Any) -> Any:
         raise ValueError("write once, continuous, or a time such as 5s") from None
 
 
+class ConnectorTlsConfig(Section):
+    ca: FilePath | None = None
+    """Certificates of the authorities that the connector's is of, in PEM; without it, the machine's."""
+    certificate: FilePath | None = None
+    """Ours, in PEM, for a connector that was started with --tls-client-ca."""
+    key: FilePath | None = None
+    """Its private key, in PEM."""
+
+    @model_validator(mode="after")
+    def _is_a_pair(self) -> ConnectorTlsConfig:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key go together")
+        return self
+
+    def settings(self) -> ConnectorTls:
+        return ConnectorTls(*(_read_file(path) for path in (self.ca, self.certificate, self.key)))
+
+
 class ConnectorConfig(Section):
     name: Text
     """The connector's name."""
     grpc: Annotated[str, AfterValidator(_grpc_address)] | None = None
     """HOST:PORT where `headrace connector NAME --grpc HOST:PORT` runs; without it, it runs in Spark."""
+    tls: ConnectorTlsConfig | None = None
+    """Reach it with TLS; {} is enough if its certificate is of an authority that the machine knows."""
+
+    @model_validator(mode="after")
+    def _is_elsewhere(self) -> ConnectorConfig:
+        if self.tls is not None and self.grpc is None:
+            raise ValueError(
+                "tls goes with grpc: a connector that runs in Spark is not reached over a network"
+            )
+        return self
 
 
 class KafkaConfig(Section):
@@ -94,7 +152,7 @@ class KafkaConfig(Section):
     """Where the first run begins: earliest, latest, or Spark's JSON of offsets."""
     group: str = ""
     """The consumer group whose offsets follow ours; headrace-NAME if empty."""
-    options: Options = Field(default_factory=dict, repr=False)
+    options: Annotated[Options, AfterValidator(_without_prefix)] = Field(default_factory=dict, repr=False)
     """Of Kafka itself, such as security.protocol."""
 
 

@@ -22,6 +22,7 @@ def materialization_settings(
         endpoint=config.config,
         bindings=tuple(_binding(binding, collections[binding.collection]) for binding in config.bindings),
         connector_address=config.connector.grpc or "",
+        connector_tls=config.connector.tls.settings() if config.connector.tls else None,
         shards=config.shards,
         trigger=config.trigger,
         limits=config.epoch_limits(),

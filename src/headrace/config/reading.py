@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,14 +41,15 @@ class Origin:
         where = self.what if line is None else f"{self.what}, line {line}"
         return ConfigError(f"{where}: {dotted(path)}: {sentence}" if path else f"{where}: {sentence}")
 
-    def read(self, kind: type[Model]) -> Model:
+    def read(self, kind: type[Model], unread: Collection[str] = ()) -> Model:
+        """`unread` are keys that are not looked at: their variables need not be set."""
         raw = self.file.value
         if raw is None:
             raw = {}
         if not isinstance(raw, dict):
             raise self.error((), "write keys and values, such as 'data: ./data'")
         try:
-            raw = substitute(raw)
+            raw = substitute({key: value for key, value in raw.items() if key not in unread})
             return kind.model_validate(raw, context={"folder": self.folder})
         except Wrong as wrong:
             raise self.error(wrong.path, wrong.sentence) from None

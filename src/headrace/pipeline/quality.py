@@ -19,8 +19,10 @@ from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from headrace.errors import SchemaError, UnexpectedFailure
-from headrace.pipeline.quality_rules import any_of, check_rules, column, field_types, is_wrong
-from headrace.pipeline.settings import Action, BindingSettings, Rule
+from headrace.pipeline.quality_rules import any_of, check_rules, column, is_wrong
+from headrace.pipeline.rule_problems import field_types
+from headrace.pipeline.settings import Action, BindingSettings, KafkaSource, Rule
+from headrace.pipeline.shards import SHARD, shard_of
 
 __all__ = [
     "Counts",
@@ -61,6 +63,8 @@ class Split:
     """Dead letters of all bindings; None if there are none."""
     counts: tuple[Counts, ...] | None
     """For each binding; None if nothing but `fail` can come of a row, and so nothing was counted."""
+    good_by_shard: tuple[int, ...] | None = None
+    """Rows of all bindings, if it was asked for and anything was counted."""
 
     @property
     def dead_count(self) -> int:
@@ -89,12 +93,13 @@ def judged(
     materialization: str,
     epoch: int,
     at: datetime,
+    shards: int = 0,
 ) -> Iterator[Split]:
     """An epoch's frames, which derive from `source`, for as long as the block runs.
 
     `source` is kept for the block if it has to be read more than once. `at` is the epoch's time, the same
-    when it is replayed. Where nothing has to be counted no job runs, and an invalid row fails the job that
-    reads the frame (see `invalid_row`).
+    when it is replayed. `shards` is how many to count the good rows by; 0 for not at all. Where nothing has
+    to be counted no job runs, and an invalid row fails the job that reads the frame (see `invalid_row`).
     """
     if not needs_split(bindings):
         valid = tuple(assert_valid(frame, binding) for frame, binding in zip(frames, bindings, strict=True))
@@ -104,7 +109,7 @@ def judged(
     if is_ours:
         source.persist()
     try:
-        yield split(frames, bindings, materialization=materialization, epoch=epoch, at=at)
+        yield split(frames, bindings, materialization=materialization, epoch=epoch, at=at, shards=shards)
     finally:
         if is_ours:
             source.unpersist()
@@ -154,10 +159,11 @@ def split(
     materialization: str,
     epoch: int,
     at: datetime,
+    shards: int = 0,
 ) -> Split:
     """Judges and counts an epoch's frames in one action; `judged` keeps what they derive from meanwhile."""
     tagged = [tag(frame, binding) for frame, binding in zip(frames, bindings, strict=True)]
-    counted = _count(frames, tagged)
+    counted = _count(frames, tagged, bindings, shards)
     for index, binding in enumerate(bindings):
         _refuse_failed(tagged[index], binding, [row for row in counted if row["binding"] == index], epoch)
     counts = tuple(_counts(index, binding, counted) for index, binding in enumerate(bindings))
@@ -171,21 +177,35 @@ def split(
         rows.filter(F.size("_failed") == 0).drop("_failed", "_warned") if count.dead else frame
         for frame, rows, count in zip(frames, tagged, counts, strict=True)
     )
-    return Split(good, reduce(DataFrame.unionByName, dead) if dead else None, counts)
+    by_shard = tuple(_good_of_shard(counted, shard) for shard in range(shards)) if shards else None
+    return Split(good, reduce(DataFrame.unionByName, dead) if dead else None, counts, by_shard)
 
 
-def _count(frames: Sequence[DataFrame], tagged: Sequence[DataFrame]) -> list[Row]:
+def _count(
+    frames: Sequence[DataFrame],
+    tagged: Sequence[DataFrame],
+    bindings: Sequence[BindingSettings],
+    shards: int,
+) -> list[Row]:
     """What was read is counted before it was judged, so that one can be held against the other."""
     parts = []
     for index, (frame, rows) in enumerate(zip(frames, tagged, strict=True)):
         binding = F.lit(index).alias("binding")
         nothing = [_no_names().alias("failed"), _no_names().alias("warned"), F.lit(False).alias("is_invalid")]
-        parts.append(frame.select(binding, F.lit(True).alias("is_read"), *nothing))
+        key = [F.col(f"_key.k{number}") for number in range(len(bindings[index].collection.key))]
+        shard = shard_of(key, shards) if shards else F.lit(0)
+        parts.append(frame.select(binding, F.lit(True).alias("is_read"), *nothing, F.lit(0).alias(SHARD)))
         is_invalid = (F.size("_invalid") > 0).alias("is_invalid")
         judged_rows = [F.col("_failed").alias("failed"), F.col("_warned").alias("warned"), is_invalid]
-        parts.append(rows.select(binding, F.lit(False).alias("is_read"), *judged_rows))
+        parts.append(rows.select(binding, F.lit(False).alias("is_read"), *judged_rows, shard.alias(SHARD)))
     together = reduce(DataFrame.union, parts)
-    return together.groupBy("binding", "is_read", "failed", "warned", "is_invalid").count().collect()
+    return together.groupBy("binding", "is_read", "failed", "warned", "is_invalid", SHARD).count().collect()
+
+
+def _good_of_shard(counted: list[Row], shard: int) -> int:
+    return sum(
+        row["count"] for row in counted if row[SHARD] == shard and not row["is_read"] and not row["failed"]
+    )
 
 
 def _counts(index: int, binding: BindingSettings, counted: list[Row]) -> Counts:
@@ -264,8 +284,15 @@ def _dead_letters(
         F.lit(at.astimezone(UTC).isoformat()).cast("timestamp").alias("failed_at"),
         F.col("_failed").alias("rules"),
         F.col("_raw").alias("row"),
-        F.to_json("_order").alias("source"),
+        F.to_json(_place(binding)).alias("source"),
     )
+
+
+def _place(binding: BindingSettings) -> Column:
+    """Partition and offset are a place in their topic alone, and bindings may read several."""
+    if isinstance(binding.source, KafkaSource):
+        return F.struct(F.lit(binding.source.topic).alias("topic"), F.col("_order.*"))
+    return F.col("_order")
 
 
 def assert_valid(frame: DataFrame, binding: BindingSettings) -> DataFrame:

@@ -140,6 +140,16 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class ConnectorTls:
+    """What a connector that serves gRPC is known by, and we to it; in PEM, so that workers need no files."""
+
+    roots: bytes | None = None
+    """Of the authorities that its certificate may be of; those of the machine if None."""
+    certificate: bytes | None = None
+    key: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
 class MaterializationSettings:
     name: str
     connector: str
@@ -154,6 +164,8 @@ class MaterializationSettings:
     guarantee: Guarantee | None = None
     """Refuses to start if less can be had."""
     dead_letters: DeadLetterSettings | None = None
+    connector_tls: ConnectorTls | None = None
+    """None: without TLS."""
 
 
 @dataclass(frozen=True)
