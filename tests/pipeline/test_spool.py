@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -42,15 +43,30 @@ def test_rows_and_what_was_loaded_meet(
     assert not list(tmp_path.iterdir()), "it cleans up"
 
 
-def test_an_error_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def open_files(folder: Path) -> list[str]:
+    """That are in a folder, by a name or without one."""
+    links = [os.readlink(f"/proc/self/fd/{number}") for number in descriptors()]
+    return [link for link in links if link.startswith(f"{folder}/")]
+
+
+def descriptors() -> list[str]:
+    listed = os.listdir("/proc/self/fd")
+    return [number for number in listed if Path(f"/proc/self/fd/{number}").is_symlink()]
+
+
+def test_nothing_has_a_name_that_a_killed_worker_would_leave_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     some = keys(0, 100)
     spool = Spool(0)
     spool.add("rows", some, digest_keys(some))
-    assert list(tmp_path.iterdir())
+    assert spool.is_on_disk
+    assert open_files(tmp_path)
+    assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="stop"), spool:
         raise ValueError("stop")
-    assert not list(tmp_path.iterdir())
+    assert not open_files(tmp_path)
 
 
 def test_a_slice_is_spooled_by_its_own_rows() -> None:

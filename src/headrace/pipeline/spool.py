@@ -1,18 +1,18 @@
 """Where a transaction keeps its rows between Load and Store: in memory, or on disk once they are many.
 
 On disk rows are in buckets by their keys, those to store and those that were loaded alike. So a bucket can be
-joined by itself, and only one is in memory at a time.
+joined by itself, and only one is in memory at a time. The files have no names: a worker that is killed leaves
+none behind.
 """
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from threading import Lock
 from types import TracebackType
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -35,9 +35,10 @@ class Spool:
         self._lock = Lock()
         self._rows: dict[str, list[pa.RecordBatch]] = {}
         self._bytes = 0
-        self._folder: Path | None = None
-        self._files = ExitStack()
+        self.is_on_disk = False
+        self._files: dict[tuple[str, int], IO[bytes]] = {}
         self._writers: dict[tuple[str, int], pa.ipc.RecordBatchStreamWriter] = {}
+        self._open, self._writing = ExitStack(), ExitStack()
 
     def __enter__(self) -> Spool:
         return self
@@ -45,13 +46,8 @@ class Spool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._files.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-    @property
-    def is_on_disk(self) -> bool:
-        return self._folder is not None
+        with self._open:
+            self._writing.close()
 
     def add(self, kind: str, rows: pa.RecordBatch, digests: KeyDigests) -> None:
         """`digests` are of the rows' keys, and are kept beside them as `_digest`."""
@@ -59,7 +55,7 @@ class Spool:
             return
         rows = rows.append_column(DIGEST, digest_column(digests))
         with self._lock:
-            if self._folder is not None:
+            if self.is_on_disk:
                 self._write(kind, rows)
                 return
             self._rows.setdefault(kind, []).append(rows)
@@ -69,18 +65,18 @@ class Spool:
 
     def buckets(self) -> Iterator[dict[str, pa.Table]]:
         """All rows of some keys at a time, by kind; nothing is added after this."""
-        if self._folder is None:
+        if not self.is_on_disk:
             yield {kind: pa.Table.from_batches(rows) for kind, rows in self._rows.items()}
             return
-        self._files.close()
-        kinds = {kind for kind, _ in self._writers}
+        self._writing.close()
+        kinds = {kind for kind, _ in self._files}
         for bucket in range(self._buckets):
-            found = {kind: self._read(kind, bucket) for kind in kinds if (kind, bucket) in self._writers}
+            found = {kind: self._read(kind, bucket) for kind in kinds if (kind, bucket) in self._files}
             if found:
                 yield found
 
     def _spill(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="headrace-spool-"))
+        self.is_on_disk = True
         held, self._rows = self._rows, {}
         for kind, batches in held.items():
             for rows in batches:
@@ -96,21 +92,16 @@ class Spool:
     def _writer(self, kind: str, bucket: int, schema: pa.Schema) -> pa.ipc.RecordBatchStreamWriter:
         writer = self._writers.get((kind, bucket))
         if writer is None:
-            file = self._files.enter_context(pa.OSFile(str(self._path(kind, bucket)), "wb"))
-            writer = self._files.enter_context(pa.ipc.new_stream(file, schema, options=_OPTIONS))
-            self._writers[kind, bucket] = writer
+            file = tempfile.TemporaryFile(prefix="headrace-spool-")  # noqa: SIM115 - closed with the others
+            self._open.enter_context(file)
+            writer = self._writing.enter_context(pa.ipc.new_stream(file, schema, options=_OPTIONS))
+            self._files[kind, bucket], self._writers[kind, bucket] = file, writer
         return writer
 
     def _read(self, kind: str, bucket: int) -> pa.Table:
-        path = self._path(kind, bucket)
-        with pa.OSFile(str(path)) as file:
-            table = pa.ipc.open_stream(file).read_all()
-        path.unlink()
-        return table
-
-    def _path(self, kind: str, bucket: int) -> Path:
-        assert self._folder is not None
-        return self._folder / f"{kind}-{bucket}.arrow"
+        with self._files[kind, bucket] as file:  # which frees its place on the disk
+            file.seek(0)
+            return pa.ipc.open_stream(file).read_all()
 
 
 def digest_column(digests: KeyDigests) -> pa.FixedSizeBinaryArray:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.connectors.files.layout import StagedFile
-from headrace.errors import EndpointError
+from headrace.errors import ConfigError, EndpointError
 from headrace.model.checkpoints import JsonObject
 from headrace.model.key_range import KeyRange
 
@@ -23,6 +23,7 @@ from headrace.model.key_range import KeyRange
 class Committed:
     """The last transaction of a range."""
 
+    key_range: KeyRange
     number: int
     files: tuple[StagedFile, ...]
 
@@ -31,7 +32,7 @@ class Checkpoint:
     """What the recovery log says, or will once the last `advance` is in there."""
 
     def __init__(self, raw: JsonObject | None, key_range: KeyRange) -> None:
-        self._own = str(key_range)
+        self._key_range, self._own = key_range, str(key_range)
         self._ranges = {name: _read(name, entry) for name, entry in (raw or {}).items()}
 
     @property
@@ -49,9 +50,19 @@ class Checkpoint:
     def next_number(self) -> int:
         return max((committed.number for committed in self._ranges.values()), default=0) + 1
 
+    def is_past(self, key_range: KeyRange, number: int) -> bool:
+        """Whether all keys of a range have had a transaction after this one, by what was ever in a log.
+
+        A checkpoint that is out of date, since its stream was replaced, says so of fewer and never wrongly.
+        """
+        return any(
+            committed.number > number and committed.key_range.intersection(key_range) == key_range
+            for committed in self._ranges.values()
+        )
+
     def advance(self, files: Sequence[StagedFile]) -> JsonObject:
         """Takes up a transaction that follows, and gives the merge patch for it."""
-        committed = Committed(self.next_number, tuple(files))
+        committed = Committed(self._key_range, self.next_number, tuple(files))
         others = dict.fromkeys(name for name in self._ranges if name != self._own)
         self._ranges = {self._own: committed}
         entry = {"number": committed.number, "files": [file.to_json() for file in committed.files]}
@@ -61,8 +72,10 @@ class Checkpoint:
 def _read(name: str, entry: Any) -> Committed:
     try:
         files: Sequence[Mapping[str, Any]] = entry["files"]
-        return Committed(int(entry["number"]), tuple(map(StagedFile.from_json, files)))
-    except (TypeError, KeyError, ValueError, AttributeError):
+        begin, end = (int(part, 16) for part in name.split("-"))
+        named = tuple(map(StagedFile.from_json, files))
+        return Committed(KeyRange(begin, end), int(entry["number"]), named)
+    except (TypeError, KeyError, ValueError, AttributeError, ConfigError):
         raise EndpointError(
             f"the connector checkpoint's entry {name!r} was not written by the files connector: "
             "give the materialization a new name, or its own recovery log"

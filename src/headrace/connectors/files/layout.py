@@ -2,7 +2,7 @@
 
     data/000000000007-00000000-ffffffff-<id>.parquet    what readers read
     _staged/<owner>-00000000-ffffffff-<id>.parquet      what is not published yet
-    _staged/<the same>.published                        says that it is; removed a transaction later
+    _staged/<the same>.7.published                      says that it is; removed a transaction later
     _headrace/table-000001.json                         format and columns; the highest number counts
 
 Spark, pandas and pyarrow's datasets skip names that start with an underscore, so they can read the prefix.
@@ -19,7 +19,7 @@ from typing import Any
 from headrace.model.key_range import KeyRange
 
 DATA, STAGED, ABOUT = "data", "_staged", "_headrace"
-_PUBLISHED = ".published"
+_MARKER_NAME = re.compile(r"(?P<staged>.+)\.(?P<number>\d+)\.published")
 _STAGED_NAME = re.compile(r"(?P<owner>[0-9a-f]{16})-(?P<begin>[0-9a-f]{8})-(?P<end>[0-9a-f]{8})-.+")
 
 
@@ -39,7 +39,8 @@ class StagedFile:
 
     @property
     def marker_path(self) -> str:
-        return self.staged_path + _PUBLISHED
+        number = int(self.published.partition("-")[0])
+        return f"{self.staged_path}.{number}.published"
 
     @property
     def published_path(self) -> str:
@@ -71,6 +72,12 @@ def staged_range(name: str, materialization: str) -> KeyRange | None:
         return None
     begin, end = int(match["begin"], 16), int(match["end"], 16)
     return KeyRange(begin, end) if begin <= end else None
+
+
+def marked(name: str) -> tuple[str, int] | None:
+    """What a marker of this name is about: the staged object, and the number of its transaction."""
+    match = _MARKER_NAME.fullmatch(name)
+    return (match["staged"], int(match["number"])) if match else None
 
 
 def _owner(materialization: str) -> str:
