@@ -118,7 +118,7 @@ class _Watched:
 
     def send(self, response: Response) -> None:
         if isinstance(response, Opened):
-            self._is_first_epoch = not response.runtime_checkpoint
+            self._is_first_epoch = "epoch" not in (response.runtime_checkpoint or {})
         self._look(type(response).__name__)
         if isinstance(response, StartedCommit) and not self._is_first_epoch:
             _write(self._commit(), "")

@@ -5,14 +5,20 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from devtools.postgres_server import PostgresServer
-from headrace.errors import ConfigError
-from tests.pipeline.scenario import Scenario
+from headrace.errors import CheckpointMoved, ConfigError, EndpointError
+from headrace.pipeline.settings import Limits
+from headrace.pipeline.shard_task import run_shards
+from headrace.pipeline.transaction import ShardJob, ShardResult, transact
+from headrace.testing.runtime import combine
+from tests.pipeline.scenario import COLLECTION, Scenario
 from tests.pipeline.scenarios import Documents, MakeScenario
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -168,3 +174,84 @@ def test_other_sources_under_the_same_name(
     ):
         scenario.run()
     assert view() == before
+
+
+def test_a_task_of_one_who_was_replaced_wakes_up_while_the_epoch_is_run_otherwise(
+    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another driver, on a host that knows nothing of how the first one planned the epoch, took over."""
+    scenario, view = make_scenario("collection", "postgres", 2)
+    late: list[ShardJob] = []
+
+    def die(job: ShardJob, _: list[DataFrame]) -> list[ShardResult]:
+        late.append(job)
+        raise EndpointError("its driver is gone before any task has opened a shard")
+
+    monkeypatch.setattr("headrace.pipeline.connector_sink.run_shards", die)
+    scenario.write(30)
+    with pytest.raises(EndpointError):
+        scenario.run()
+    shutil.rmtree(scenario.state / "checkpoint")
+    scenario.write(30)
+
+    def overtaken(job: ShardJob, combined: list[DataFrame]) -> list[ShardResult]:
+        assert job.target["epoch"] == late[0].target["epoch"]
+        assert job.target != late[0].target, "it is planned otherwise"
+        with pytest.raises(CheckpointMoved):
+            transact(late[0], 1, iter(()))
+        return run_shards(job, combined)
+
+    monkeypatch.setattr("headrace.pipeline.connector_sink.run_shards", overtaken)
+    (epoch,) = scenario.run(limits=Limits()).epochs
+    assert epoch.epoch == 0
+    scenario.assert_exact(view())
+
+
+def commit_in_one_shard_only(scenario: Scenario, **changes: Any) -> None:
+    """Runs an epoch that the second shard cannot commit, as if it had been killed between the two."""
+    with closing(sqlite3.connect(scenario.endpoint["path"])) as database, database:
+        database.execute(
+            "CREATE TRIGGER stop BEFORE UPDATE OF checkpoint ON headrace_checkpoints WHEN NEW.key_begin > 0 "
+            f"AND NEW.checkpoint LIKE '%\"epoch\":{scenario.last_epoch + 1},%' "
+            "BEGIN SELECT RAISE(ABORT, 'not this one'); END"
+        )
+        with pytest.raises(EndpointError, match="not this one"):
+            scenario.run(**changes)
+        database.execute("DROP TRIGGER stop")
+
+
+def test_an_epoch_that_one_shard_committed_is_finished_by_the_rules_that_it_began_by(
+    make_scenario: MakeScenario,
+) -> None:
+    scenario, view = make_scenario("collection", "sqlite", 2)
+    scenario.write(60)
+    scenario.last_epoch = scenario.run().epochs[-1].epoch
+    scenario.write(60)
+    commit_in_one_shard_only(scenario)
+    (binding,) = scenario.settings().materializations[0].bindings
+    changed = {"bindings": (replace(binding, rules=(replace(binding.rules[0], minimum=50),)),)}
+    with pytest.raises(ConfigError, match=r"have committed epoch 1 by other rules.*: put those back, let"):
+        scenario.run(**changed)
+    (epoch,) = scenario.run().epochs
+    assert epoch.is_replayed
+    scenario.assert_exact(view())
+    scenario.last_epoch = epoch.epoch
+    scenario.write(60)
+    (epoch,) = scenario.run(**changed).epochs
+    assert epoch.dead == sum(order["cents"] < 50 for order in scenario.written[-60:])
+
+
+def test_an_epoch_that_one_shard_committed_is_counted_whole_when_it_is_finished(
+    make_scenario: MakeScenario,
+) -> None:
+    """Also where there are no rules, by which its rows would be counted before."""
+    scenario, view = make_scenario("collection", "sqlite", 2)
+    (binding,) = scenario.settings().materializations[0].bindings
+    unruled = {"bindings": (replace(binding, rules=()),)}
+    scenario.write(30)
+    scenario.last_epoch = scenario.run(**unruled).epochs[-1].epoch
+    scenario.write(60)
+    commit_in_one_shard_only(scenario, **unruled)
+    (epoch,) = scenario.run(**unruled).epochs
+    assert (epoch.is_replayed, epoch.read, epoch.good) == (True, 60, 60)
+    assert combine(COLLECTION, view()) == combine(COLLECTION, scenario.written)

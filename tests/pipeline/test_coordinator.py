@@ -32,14 +32,15 @@ class AuthoritativeSink(Sink):
 
     def __init__(self, name: str, target: MemoryTarget) -> None:
         self.name, self.target = name, target
+        self.started_with: JsonObject | None = None
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
-        pass
+        self.started_with = handle
 
     def prepare(self, epoch: Epoch, rows: Any) -> JsonObject:
         with self.target.lock:
             self.target.committed.setdefault(epoch.number, list(rows))
-        return {}
+        return {"prepared": epoch.number}
 
     def commit(self, epoch: int, handle: JsonObject) -> None:
         assert epoch in self.target.committed
@@ -400,3 +401,59 @@ def test_the_log_is_moved_to_where_an_endpoint_stands(world: World) -> None:
     recovered = RecoveryLog(world.store, "log").read()
     assert recovered.decision is not None
     assert (recovered.decision.epoch, recovered.plan) == (1, {"shards": 2})
+
+
+def test_what_a_sink_asked_to_keep_outlives_a_move(world: World) -> None:
+    run_epochs(world.coordinator(), 0, 2)
+    moved = world.coordinator()
+    moved.start()
+    moved.move_to(0, {"epoch": 0}, "the endpoint was restored", {})
+    moved.close()
+    view = AuthoritativeSink("view", world.view)
+    again = world.coordinator(sinks=[view, MemorySink("good", world.good), MemorySink("dead", world.dead)])
+    again.start()
+    again.close()
+    assert view.started_with == {"prepared": 2}
+
+
+def test_a_commit_that_is_done_is_noted_when_there_is_time(world: World) -> None:
+    good = Failing("good", world.good)
+    good.commit_error = EndpointUnavailable("away")
+    coordinator = world.coordinator(sinks=[good])
+    coordinator.start()
+    assert coordinator.is_committed()
+    coordinator.run(0, {}, rows_of(0))
+    await_true(lambda: bool(coordinator.stuck))
+    coordinator.note_committed()
+    assert not coordinator.is_committed()
+    assert not RecoveryLog(world.store, "log").read().is_settled
+    good.commit_error = None
+    coordinator.settle()
+    coordinator.note_committed()
+    assert coordinator.is_committed()
+    assert RecoveryLog(world.store, "log").read().is_settled
+    coordinator.run(1, {}, rows_of(1))
+    coordinator.close()
+    assert world.good.rows == rows_of(0) + rows_of(1)
+
+
+def test_a_sink_is_told_whether_the_epoch_before_is_committed(world: World) -> None:
+    told: list[bool] = []
+
+    class Asking(Failing):
+        def prepare(self, epoch: Epoch, rows: Any) -> JsonObject:
+            told.append(epoch.is_previous_committed())
+            if epoch.number:
+                self.commit_error = None
+            epoch.wait_for_previous()
+            told.append(epoch.is_previous_committed())
+            return super().prepare(epoch, rows)
+
+    good = Asking("good", world.good)
+    good.commit_error = EndpointUnavailable("slow")
+    coordinator = world.coordinator(sinks=[good])
+    coordinator.start()
+    for number in (0, 1):
+        coordinator.run(number, {}, rows_of(number))
+    coordinator.close()
+    assert told == [True, True, False, True]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +19,7 @@ from headrace.errors import CheckpointMoved, ConfigError, Fenced, StreamBroken
 from headrace.model.collections import Collection
 from headrace.pipeline.coordinator import Coordinator, Patience
 from headrace.pipeline.places import open_recovery_log
+from headrace.pipeline.quality import Split, judged
 from headrace.pipeline.runner import Runner
 from headrace.pipeline.settings import Limits, PipelineSettings, Trigger
 from headrace.testing.runtime import combine
@@ -52,8 +58,11 @@ def test_counts_add_up(make_scenario: MakeScenario, spark: SparkSession) -> None
     scenario.assert_exact(view())
 
 
-def test_nothing_is_loaded_where_the_last_write_wins(make_scenario: MakeScenario, tmp_path: Path) -> None:
-    scenario, view = make_scenario("collection", "sqlite", 2)
+@pytest.mark.parametrize("left_out", [(), ("_document",)])
+def test_nothing_is_loaded_where_the_last_write_wins(
+    make_scenario: MakeScenario, left_out: tuple[str, ...]
+) -> None:
+    scenario, _ = make_scenario("collection", "sqlite", 2)
     schema = {**SCHEMA, "reduce": {"strategy": "lastWriteWins"}}
     for _ in range(2):
         scenario.write(60)
@@ -61,13 +70,25 @@ def test_nothing_is_loaded_where_the_last_write_wins(make_scenario: MakeScenario
         (one,) = settings.materializations
         (binding,) = one.bindings
         collection = Collection("orders", ("/customer",), schema)
-        changed = replace(one, bindings=(replace(binding, collection=collection),))
+        changed = replace(one, bindings=(replace(binding, collection=collection, exclude=left_out),))
         recorder = Recorder()
         runner = Runner(replace(settings, materializations=(changed,)), recorder)
         runner.run()
         assert not runner.failures
         assert [epoch.loaded for epoch in recorder.epochs] == [0]
-    assert combine(collection, view()) == combine(collection, scenario.good)
+    with closing(sqlite3.connect(scenario.endpoint["path"])) as database:
+        found = database.execute("SELECT * FROM orders ORDER BY customer")
+        names = [column[0] for column in found.description]
+        rows = [dict(zip(names, row, strict=True)) for row in found]
+    expected = {document["customer"]: document for document in scenario.good}
+    assert [row["customer"] for row in rows] == sorted(expected)
+    for row in rows:
+        document = expected[row["customer"]]
+        assert ("_document" in row) == (not left_out)
+        if not left_out:
+            assert json.loads(row["_document"]) == document
+        plain = {name: value for name, value in document.items() if name in row}
+        assert {name: row[name] for name in plain} == plain
 
 
 def test_a_state_folder_with_a_space_in_its_name(make_scenario: MakeScenario, tmp_path: Path) -> None:
@@ -121,6 +142,8 @@ def test_a_pipeline_waits_for_its_table(make_scenario: MakeScenario) -> None:
         await_true(lambda: "waiting for collection orders" in recorder.states)
         scenario.write(60)
         await_true(lambda: len(recorder.epochs) == 1)
+        log = open_recovery_log(scenario.settings(), "view")
+        await_true(lambda: log.read().is_settled, "the log's word that dead letters are committed")
     finally:
         runner.stop()
         running.join()
@@ -147,6 +170,34 @@ def test_what_fails_for_a_while_is_tried_again(
     runner.run()
     assert not runner.failures
     assert any("failed, again in 0 s: the endpoint went away" in state for state in recorder.states)
+    scenario.assert_exact(view())
+
+
+def test_other_rows_than_were_judged_are_never_committed(
+    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source gives other rows when it is read again, to be combined."""
+    scenario, view = make_scenario("collection", "sqlite", 2)
+    scenario.write(60)
+    seen: list[bool] = []
+
+    @contextmanager
+    def read_otherwise(*given: Any, **options: Any) -> Iterator[Split]:
+        with judged(*given, **options) as split:
+            seen.append(True)
+            twice = tuple(frame.union(frame) for frame in split.good)
+            yield split if len(seen) > 1 else replace(split, good=twice)
+
+    monkeypatch.setattr("headrace.pipeline.pipeline.judged", read_otherwise)
+    recorder = Recorder()
+    runner = Runner(scenario.settings(), recorder, Patience(first_pause=0.01))
+    runner.run()
+    assert not runner.failures
+    assert any(
+        re.search(r"shard \d: \d+ rows are good and \d+ were combined", one) for one in recorder.states
+    )
+    (epoch,) = recorder.epochs
+    assert not epoch.is_replayed, "nothing was committed the first time"
     scenario.assert_exact(view())
 
 

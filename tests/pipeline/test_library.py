@@ -72,6 +72,14 @@ def test_which_is_last_has_to_be_said(spark: SparkSession, given: dict[str, Any]
         headrace.materialize(sales(spark, ("ann", 1, 1)), **given, order_by=["when"])
 
 
+def test_a_key_may_have_a_slash_in_its_name(
+    spark: SparkSession, given: dict[str, Any], tmp_path: Path
+) -> None:
+    rows = sales(spark, ("ann", 1, 1)).withColumnRenamed("customer", "a/b~c")
+    headrace.materialize(rows, **{**given, "key": ["a/b~c"]}, order_by=["at"])
+    assert table(tmp_path / "sales.db", '"a/b~c", cents') == [("ann", 1)]
+
+
 def test_what_is_wrong_with_the_rows_is_said(spark: SparkSession, given: dict[str, Any]) -> None:
     rows = spark.createDataFrame([(None, 1, 1)], "customer string, cents long, at long")
     with pytest.raises(SchemaError, match="schema:/customer"):

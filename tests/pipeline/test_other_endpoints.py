@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pyarrow.dataset
 import pytest
+from pyspark.sql import DataFrame
 
 from devtools.redis_server import RedisServer
 from headrace.errors import ConfigError
+from headrace.model.checkpoints import JsonObject
+from headrace.pipeline.connector_sink import ConnectorSink, _combined_meanwhile
 from headrace.pipeline.coordinator import Coordinator
+from headrace.sinks.contract import Epoch
 from headrace.testing.runtime import combine
 from tests.connectors.webhook_endpoint import Receiver
 from tests.pipeline.scenario import COLLECTION, Scenario
@@ -52,6 +60,41 @@ def test_without_checkpoints_in_the_endpoint_the_folder_is_made_from_the_log(tmp
     scenario.write(60)
     assert [epoch.epoch for epoch in scenario.run().epochs] == [1]
     assert combine(COLLECTION, deltas(folder)) == scenario.expected
+
+
+def test_an_epoch_is_read_and_combined_while_the_one_before_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit waits for that here, and so it would never end if it were waited for first."""
+    folder = tmp_path / "lake"
+    scenario = Scenario(tmp_path, "files", {"url": str(folder)}, 2, resource={"prefix": "orders"})
+    scenario.write(60)
+    scenario.write(60)
+    combined = threading.Event()
+    commit = ConnectorSink.commit
+
+    def slow(self: ConnectorSink, epoch: int, handle: JsonObject) -> None:
+        assert epoch > 0 or combined.wait(60), "the next epoch waits for this one"
+        commit(self, epoch, handle)
+
+    @contextmanager
+    def watched(epoch: Epoch, frames: list[DataFrame]) -> Iterator[None]:
+        def wait() -> None:
+            if epoch.number:
+                assert all(frame.storageLevel.useMemory for frame in frames), "what was combined is kept"
+                combined.set()
+            epoch.wait_for_previous()
+
+        with _combined_meanwhile(replace(epoch, wait_for_previous=wait), frames):
+            yield
+        assert not any(frame.storageLevel.useMemory for frame in frames)
+
+    monkeypatch.setattr(ConnectorSink, "commit", slow)
+    monkeypatch.setattr("headrace.pipeline.connector_sink._combined_meanwhile", watched)
+    recorder = scenario.run()
+    assert recorder.states == ["running", "done"]
+    assert len(recorder.epochs) == 2
+    scenario.assert_exact(list(combine(COLLECTION, deltas(folder)).values()))
 
 
 @pytest.mark.parametrize("step", ["_decide", "_commit_all"])

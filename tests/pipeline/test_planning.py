@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import pickle
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
+import trustme
 
 from headrace.connectors.registry import find_connector
 from headrace.errors import ConfigError, EndpointUnavailable, Fenced, ProtocolError, SchemaError
 from headrace.model.collections import Collection
 from headrace.pipeline import planning
 from headrace.pipeline.planning import apply, connector_client, plan
-from headrace.pipeline.settings import BindingSettings, CollectionSource, MaterializationSettings
+from headrace.pipeline.settings import (
+    BindingSettings,
+    CollectionSource,
+    ConnectorTls,
+    MaterializationSettings,
+)
 from headrace.protocol.connector import ConnectorClient
 from headrace.protocol.grpc import GrpcConnector, GrpcServer
 from headrace.protocol.in_process import InProcess
@@ -84,6 +92,39 @@ def test_a_connector_elsewhere_is_asked_the_same(tmp_path: Path) -> None:
         assert far.validated == near.validated
         assert apply(far) == apply(plan(replace(settings, endpoint={"path": str(tmp_path / "other.db")})))
         far.client.close()
+    finally:
+        server.stop(0)
+
+
+def test_a_connector_elsewhere_is_reached_with_tls(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    server_cert, own = authority.issue_cert("localhost"), authority.issue_cert("client@example.com")
+    credentials = grpc.ssl_server_credentials(
+        [(server_cert.private_key_pem.bytes(), server_cert.cert_chain_pems[0].bytes())],
+        root_certificates=authority.cert_pem.bytes(),
+        require_client_auth=True,
+    )
+    server = GrpcServer(find_connector("sqlite"), "localhost:0", credentials)
+    server.start()
+    try:
+        tls = ConnectorTls(
+            authority.cert_pem.bytes(), own.cert_chain_pems[0].bytes(), own.private_key_pem.bytes()
+        )
+        # As a Spark task is sent it.
+        settings = pickle.loads(
+            pickle.dumps(
+                replace(
+                    settings_of(tmp_path, binding_of()),
+                    connector_address=f"localhost:{server.port}",
+                    connector_tls=tls,
+                )
+            )
+        )
+        far = plan(settings)
+        assert isinstance(far.client, GrpcConnector)
+        assert 'CREATE TABLE "main"."orders"' in apply(far)
+        far.client.close()
+        assert "PRIVATE KEY" not in repr(settings)
     finally:
         server.stop(0)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import CheckpointConflict, ConfigError
-from headrace.pipeline.recovery import GoOn, go_on
-from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, check_sources, read_checkpoint
+from headrace.pipeline.recovery import GoOn, check_content, go_on
+from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, check_sources, marked, read_checkpoint
 from headrace.pipeline.spark_checkpoint import CheckpointFolder, read_folder, write_folder
 
 SOURCES = ("collection headrace.orders",)
@@ -68,6 +69,16 @@ def test_some_shards_committed_what_was_not_decided_and_the_folder_is_gone() -> 
     assert start.done.epoch == 3
     assert start.offsets == {2: "offsets 2", 3: "offsets 3", 4: "offsets 4"}
     assert not start.moves_log
+    assert start.ahead == at(4)
+
+
+def test_an_epoch_is_finished_by_the_rules_that_it_was_begun_by() -> None:
+    ahead = replace(at(4), content="one")
+    check_content("sales", None, "two")
+    check_content("sales", ahead, "one")
+    check_content("sales", at(4), "two")  # a checkpoint of before there were digests
+    with pytest.raises(ConfigError, match="some shards have committed epoch 4 by other rules"):
+        check_content("sales", ahead, "two")
 
 
 def test_the_folder_planned_the_next_epoch_otherwise_than_a_shard_committed_it() -> None:
@@ -137,6 +148,11 @@ def test_shards_of_different_moments_are_refused() -> None:
 
 def test_checkpoints_are_read_as_they_were_written() -> None:
     assert read_checkpoint(at(4).to_json(), "sales", "endpoint") == at(4)
+    assert "content" not in at(4).to_json()
+    with_content = replace(at(4), content="one")
+    assert read_checkpoint(with_content.to_json(), "sales", "endpoint") == with_content
+    assert read_checkpoint(marked(at(4).to_json(), "mine"), "sales", "endpoint") == at(4)
+    assert read_checkpoint(marked({}, "mine"), "sales", "endpoint") == at(-1)
     assert read_checkpoint({}, "sales", "endpoint") == at(-1)
     assert at(-1).to_json() == {}
     with pytest.raises(ConfigError, match="that of materialization 'sales' and not of 'stock'"):

@@ -315,6 +315,32 @@ def test_a_log_of_a_later_version_is_refused(folder_store: ObjectStore) -> None:
         RecoveryLog(folder_store, PREFIX).open()
 
 
+def test_a_folder_that_shows_nothing_of_a_log_that_moves_on(
+    folder_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files came and went while it was listed."""
+    monkeypatch.setattr(recovery_log, "_KEPT", 0)
+    monkeypatch.setattr(recovery_log, "_REMOVED_EVERY", 1)
+    opened(folder_store).decide(decision(0))
+    opened(folder_store)
+    reader, others = RecoveryLog(folder_store, PREFIX), [RecoveryLog(folder_store, PREFIX)]
+    last, places = reader._last, reader._places
+
+    def last_before_it_moves_on() -> Any:
+        found = last()
+        while others:
+            other = others.pop()
+            other.open()
+            other.decide(decision(1))
+        return found
+
+    monkeypatch.setattr(reader, "_last", last_before_it_moves_on)
+    monkeypatch.setattr(reader, "_places", lambda after=0: [] if after == 3 else places(after))
+    recovered = reader.open()
+    assert recovered.decision is not None
+    assert recovered.decision.epoch == 1
+
+
 RACER = """
 import json, sys
 from headrace.errors import Fenced
@@ -322,7 +348,7 @@ from headrace.objects import ObjectStore
 from headrace.pipeline import recovery_log
 from headrace.pipeline.recovery_log import Decision, RecoveryLog
 
-recovery_log._KEPT, recovery_log._REMOVED_EVERY = 2, 1
+recovery_log._KEPT, recovery_log._REMOVED_EVERY = 8, 1
 url, options = json.loads(sys.argv[1])
 log = RecoveryLog(ObjectStore(url, options), "orders/log")
 for _ in range(8):
@@ -376,3 +402,22 @@ def test_one_who_was_replaced_can_find_out(store: ObjectStore) -> None:
     opened(store)
     with pytest.raises(Fenced):
         log.verify()
+
+
+def test_the_last_decisions_are_told_with_whether_they_are_committed(store: ObjectStore) -> None:
+    log = opened(store)
+    assert log.recent(10) == []
+    for epoch in range(3):
+        log.decide(decision(epoch, handles={"dead": {"rows": 1}}))
+    opened(store)  # says nothing of it
+    assert [(past.decision.epoch, past.is_committed) for past in log.recent(2)] == [(2, False), (1, True)]
+    last = opened(store)
+    last.settle()
+    assert [(past.decision.epoch, past.is_committed) for past in log.recent(10)] == [
+        (2, True),
+        (1, True),
+        (0, True),
+    ]
+    last.decide(decision(3, handles={"view": {}}))
+    first = log.recent(1)[0]
+    assert (first.is_committed, first.fence) == (True, 3), "nothing of it is left to commit"

@@ -7,20 +7,34 @@ commit, and Acknowledge tells the connector of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from uuid import uuid4
 
-from headrace.errors import ProtocolError
+from headrace.errors import CheckpointMoved, Fenced, ProtocolError
 from headrace.model.checkpoints import START, JsonObject, merge_patch
 from headrace.model.key_range import KeyRange
 from headrace.model.materializations import Materialization
-from headrace.pipeline.planning import VERSION, connector_client
+from headrace.pipeline.planning import VERSION, connected
+from headrace.pipeline.runtime_checkpoint import marked, unmarked
 from headrace.pipeline.settings import MaterializationSettings
 from headrace.pipeline.shard_task import run_shards
 from headrace.pipeline.shards import shard_ranges
 from headrace.pipeline.transaction import ShardJob, ShardResult
-from headrace.protocol.messages import Acknowledge, Acknowledged, Open, Opened
+from headrace.protocol.connector import ConnectorClient
+from headrace.protocol.messages import (
+    Acknowledge,
+    Acknowledged,
+    Flush,
+    Flushed,
+    Open,
+    Opened,
+    StartCommit,
+    StartedCommit,
+)
 from headrace.protocol.stream import RuntimeStream
 from headrace.sinks.contract import Epoch, Sink
 
@@ -29,6 +43,7 @@ if TYPE_CHECKING:
 
 NAME = "connector"
 _AT_ONCE = 8  # connections of the driver
+T = TypeVar("T")
 
 
 class CombinedRows(Protocol):
@@ -37,6 +52,10 @@ class CombinedRows(Protocol):
     @property
     def combined(self) -> list[DataFrame]:
         """For each binding, one row per key."""
+
+    @property
+    def good_by_shard(self) -> tuple[int, ...] | None:
+        """How many went into them, if that is known."""
 
 
 class ConnectorSink(Sink):
@@ -62,8 +81,7 @@ class ConnectorSink(Sink):
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:  # noqa: ARG002
         self._checkpoints = (handle or {}).get("connector_checkpoints", {})
         ranges = tuple(shard_ranges(self._shards()))
-        answers = self._on_each(list(ranges), self._checkpoints_for(ranges), RuntimeStream.close)
-        found = [opened.runtime_checkpoint for opened in answers]
+        found = self._on_each(list(ranges), self._checkpoints_for(ranges), _look)
         present = [checkpoint for checkpoint in found if checkpoint is not None]
         if present and len(present) != len(found):
             raise ProtocolError(
@@ -73,13 +91,55 @@ class ConnectorSink(Sink):
             )
         self.opened = present if present else None
 
-    def go_on_from(self, checkpoint: JsonObject) -> None:
-        """Says at which checkpoint every shard stands, or at the one after it."""
-        self._previous = checkpoint
+    def take_over(self, done: JsonObject, ahead: JsonObject | None) -> None:
+        """Says that every shard stands at `done`, or at `ahead`, and keeps tasks of whoever ran before away.
+
+        Such a task, on a host of which we know nothing, may open a shard after us, and would commit an epoch
+        that we plan otherwise. So an empty transaction marks the checkpoint of each shard that stands at
+        `done`: the task looks for the checkpoint that its epoch begins with, and does not find it. One whose
+        shard stands at `ahead` finds that its epoch is there, and has nothing to do, nor have we.
+        """
+        self._previous = done
+        if self.opened is None:
+            return
+        self._previous = marked(done, uuid4().hex)
+        ranges = tuple(shard_ranges(self._shards()))
+        checkpoints = self._checkpoints_for(ranges)
+        try:
+            patches = self._on_each(list(ranges), checkpoints, partial(self._mark, done, ahead))
+        except Fenced as error:
+            raise self._moved() from error
+        self._checkpoints = {
+            str(key_range): merge_patch(checkpoints[str(key_range)], patch)
+            for key_range, patch in zip(ranges, patches, strict=True)
+        }
+
+    def _mark(
+        self, done: JsonObject, ahead: JsonObject | None, stream: RuntimeStream, opened: Opened
+    ) -> JsonObject | None:
+        found = unmarked(opened.runtime_checkpoint or START)
+        if found not in (done, ahead):
+            raise self._moved()
+        wanted = ahead if found == ahead else self._previous
+        patch = None
+        if wanted is not None and wanted != opened.runtime_checkpoint:
+            patch = _commit_nothing(stream, wanted)
+        stream.close()
+        return patch
+
+    def _moved(self) -> CheckpointMoved:
+        return CheckpointMoved(
+            f"materialization {self._materialization.name!r}: a task of another process used a shard while "
+            "it was taken over"
+        )
 
     def prepare(self, epoch: Epoch, rows: CombinedRows) -> JsonObject:
-        if self.opened is None:
-            epoch.wait_for_previous()
+        if self.opened is not None:
+            return self._run(epoch, rows)
+        with _combined_meanwhile(epoch, rows.combined):
+            return self._run(epoch, rows)
+
+    def _run(self, epoch: Epoch, rows: CombinedRows) -> JsonObject:
         ranges = tuple(shard_ranges(self._shards()))
         job = ShardJob(
             self._settings,
@@ -88,6 +148,7 @@ class ConnectorSink(Sink):
             self._previous,
             epoch.runtime_checkpoint,
             self._checkpoints_for(ranges),
+            rows.good_by_shard,
         )
         self.results = run_shards(job, rows.combined)
         self._previous = epoch.runtime_checkpoint
@@ -95,13 +156,17 @@ class ConnectorSink(Sink):
             str(key_range): result.connector_checkpoint
             for key_range, result in zip(ranges, self.results, strict=True)
         }
+        if self.opened is not None and not any(self._checkpoints.values()):
+            return {}  # it is committed, and there is nothing to keep
         return {"connector_checkpoints": self._checkpoints}
 
     def commit(self, epoch: int, handle: JsonObject) -> None:  # noqa: ARG002
         if self.opened is not None:
             return  # it was, with the transactions
         checkpoints: Mapping[str, Any] = handle["connector_checkpoints"]
-        self._on_each([_parse(text) for text in checkpoints], checkpoints, _acknowledge)
+        self._on_each(
+            [_parse(text) for text in checkpoints], checkpoints, lambda stream, _: _acknowledge(stream)
+        )
 
     def abort(self, epoch: int, handle: JsonObject) -> None:
         """Never called: what was stored cannot be undone."""
@@ -123,24 +188,51 @@ class ConnectorSink(Sink):
         self,
         ranges: list[KeyRange],
         checkpoints: Mapping[str, JsonObject | None],
-        finish: Callable[[RuntimeStream], None],
-    ) -> list[Opened]:
+        finish: Callable[[RuntimeStream, Opened], T],
+    ) -> list[T]:
         """Opens a stream for each range and ends it."""
-        client = connector_client(self._settings)
 
-        def one(key_range: KeyRange) -> Opened:
+        def one(client: ConnectorClient, key_range: KeyRange) -> T:
             stream = client.transactions()
             try:
                 stream.send(Open(self._materialization, VERSION, key_range, checkpoints.get(str(key_range))))
                 opened = stream.receive()
                 assert isinstance(opened, Opened)  # the order leaves nothing else
-                finish(stream)
+                return finish(stream, opened)
             finally:
                 stream.abandon()
-            return opened
 
-        with ThreadPoolExecutor(min(_AT_ONCE, len(ranges)), thread_name_prefix="headrace-open") as pool:
-            return list(pool.map(one, ranges))
+        with (
+            connected(self._settings) as client,
+            ThreadPoolExecutor(min(_AT_ONCE, len(ranges)), thread_name_prefix="headrace-open") as pool,
+        ):
+            return list(pool.map(partial(one, client), ranges))
+
+
+@contextmanager
+def _combined_meanwhile(epoch: Epoch, combined: list[DataFrame]) -> Iterator[None]:
+    """Waits for the commit of the epoch before, and has this one read and combined until then.
+
+    Shards are opened in the block, since the commit uses streams of the same shards. What was combined is
+    kept for it, which has a cost: where there is nothing to wait for, nothing is kept.
+    """
+    if epoch.is_previous_committed():
+        epoch.wait_for_previous()
+        yield
+        return
+    try:
+        for frame in combined:
+            frame.persist().count()
+        epoch.wait_for_previous()
+        yield
+    finally:
+        for frame in combined:
+            frame.unpersist()
+
+
+def _look(stream: RuntimeStream, opened: Opened) -> JsonObject | None:
+    stream.close()
+    return opened.runtime_checkpoint
 
 
 def _acknowledge(stream: RuntimeStream) -> None:
@@ -149,6 +241,18 @@ def _acknowledge(stream: RuntimeStream) -> None:
     if not stream.acknowledged:
         response = stream.receive()
         assert isinstance(response, Acknowledged)
+
+
+def _commit_nothing(stream: RuntimeStream, checkpoint: JsonObject) -> JsonObject | None:
+    """Moves the checkpoint in a transaction of its own, and returns the update of the connector's."""
+    _acknowledge(stream)
+    stream.send(Flush())
+    flushed = stream.receive()
+    assert isinstance(flushed, Flushed)  # nothing was loaded
+    stream.send(StartCommit(checkpoint))
+    started = stream.receive()
+    assert isinstance(started, StartedCommit)
+    return started.connector_checkpoint
 
 
 def _parse(text: str) -> KeyRange:

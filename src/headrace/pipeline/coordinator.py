@@ -67,6 +67,7 @@ class Coordinator:
         self._sinks = sorted(sinks, key=lambda sink: sink.cannot_undo)
         self._patience, self._observe = patience or Patience(), observe
         self._decided: int | None = None
+        self._kept: dict[str, JsonObject] = {}  # handles that outlive the epochs of a log that is moved
         self._closing = threading.Event()
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="headrace-commit")
         self._commit: Future[None] | None = None
@@ -84,6 +85,8 @@ class Coordinator:
         handles = decision.handles if decision else {}
         self._decided = decision.epoch if decision else None
         for sink in self._sinks:
+            if sink.cannot_undo and sink.name in handles:
+                self._kept[sink.name] = handles[sink.name]
             sink.start(self._decided, handles.get(sink.name), recovered.fence)
         if decision is not None and not recovered.is_settled:
             self._refuse_missing(decision)
@@ -112,7 +115,7 @@ class Coordinator:
                 f"epoch {number} comes after epoch {self._decided}, and those between are nowhere: the "
                 "checkpoint of the query is not the one that belongs to this recovery log"
             )
-        epoch = Epoch(number, self._log.fence, runtime_checkpoint, self.settle)
+        epoch = Epoch(number, self._log.fence, runtime_checkpoint, self.settle, self.is_committed)
         handles: dict[str, JsonObject] = {}
         try:
             for sink in self._sinks:
@@ -136,10 +139,24 @@ class Coordinator:
     def is_decided(self, number: int) -> bool:
         return self._decided is not None and number <= self._decided
 
+    @property
+    def decided(self) -> int | None:
+        """The last epoch that was decided."""
+        return self._decided
+
+    def is_committed(self) -> bool:
+        """Whether nothing of the last epoch is left to do, or nothing can be done about it."""
+        return self._commit is None or self._commit.done()
+
     def settle(self) -> None:
         """Returns when every sink has committed the last epoch; raises why one never will."""
         if self._commit is not None:
             self._commit.result()
+
+    def note_committed(self) -> None:
+        """Says so in the log, if every sink has committed the last epoch. Not while another one runs."""
+        if self._commit is not None and self._commit.done() and self._commit.exception() is None:
+            self._log.settle()
 
     def hurry(self) -> None:
         """Gives up on what fails, in place of trying it again; for who wants to stop. From any thread."""
@@ -149,15 +166,15 @@ class Coordinator:
         """Finishes the commit that is under way, unless a sink is stuck; then the next start does."""
         self._closing.set()
         self._commits.shutdown(wait=True)
-        if self._commit is not None and self._commit.exception() is None:
-            self._log.settle()
+        self.note_committed()
 
     def move_to(self, epoch: int, runtime_checkpoint: JsonObject, why: str, plan: JsonObject) -> None:
         """Takes an epoch for the last one, since an endpoint that outranks the log is there; -1: before all.
 
-        Called after `start`, before any epoch runs.
+        Called after `start`, before any epoch runs. What a sink that cannot be undone has asked to keep is
+        kept; nothing is left to commit.
         """
-        decision = Decision(epoch, runtime_checkpoint, {}, {"moved": why})
+        decision = Decision(epoch, runtime_checkpoint, self._kept, {"moved": why})
         self._decide(decision, plan)
         self._log.settle()
         self._decided = epoch
@@ -199,7 +216,8 @@ class Coordinator:
         return True
 
     def _refuse_missing(self, decision: Decision) -> None:
-        missing = decision.handles.keys() - {sink.name for sink in self._sinks}
+        left = {name for name, handle in decision.handles.items() if handle}
+        missing = left - {sink.name for sink in self._sinks}
         if missing:
             raise ConfigError(
                 f"epoch {decision.epoch} was decided with the sinks {', '.join(sorted(missing))}, which are "

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from headrace.errors import ConfigError, HeadraceError
 from headrace.model.collections import Collection
+from headrace.model.json_order import extend_pointer
 from headrace.model.reductions import check_annotations
 from headrace.pipeline.dead_letters import make_dead_letter_sink
 from headrace.pipeline.guarantee import compile_guarantee, refuse_above
@@ -30,6 +31,7 @@ from headrace.pipeline.settings import (
 )
 from headrace.pipeline.sources import reading_of
 from headrace.pipeline.spark_failures import failure_of
+from headrace.pipeline.stream_formats import format_of
 from headrace.pipeline.table_schemas import json_schema_of
 
 if TYPE_CHECKING:
@@ -108,12 +110,12 @@ def materialize(
     does not, its rows are one epoch, and this returns when that is committed; the same `batch` given again
     right after is not written again, so that a job which was killed can be repeated (the result is None).
 
-    `key` names columns. `schema` is the documents' JSON schema; without one it is made from the DataFrame's,
-    where `reduce` says by which strategy columns are reduced, such as `{"amount": "sum"}`; without both the
-    last write wins, by `order_by`. `state` is the folder or URL of the recovery log, which only this
-    materialization of this name may use.
+    `key` names columns, or has JSON pointers, which begin with a slash. `schema` is the documents' JSON
+    schema; without one it is made from the DataFrame's, where `reduce` says by which strategy columns are
+    reduced, such as `{"amount": "sum"}`; without both the last write wins, by `order_by`. `state` is the
+    folder or URL of the recovery log, which only this materialization of this name may use.
     """
-    pointers = tuple(column if column.startswith("/") else f"/{column}" for column in key)
+    pointers = tuple(column if column.startswith("/") else extend_pointer("", column) for column in key)
     chosen = schema if schema is not None else json_schema_of(rows.schema, pointers, reduce or {})
     if schema is not None and reduce:
         raise ConfigError("give either `schema`, with its annotations, or `reduce`")
@@ -121,7 +123,7 @@ def materialize(
     collection = Collection(name, pointers, chosen)
     binding = BindingSettings(
         collection,
-        FormatSource(_format(rows), order_by=tuple(order_by)),
+        FormatSource(format_of(rows), order_by=tuple(order_by)),
         resource,
         tuple(include),
         tuple(exclude),
@@ -144,6 +146,7 @@ def materialize(
     planned = plan(one)
     refuse_above(one, compile_guarantee(settings, one, planned.validated))
     apply(planned)
+    planned.close()
     reading = reading_of(rows, collection, tuple(order_by), f"DataFrame {name}")
     spark = rows.sparkSession
     sink = None if letters is None else make_dead_letter_sink(letters, name, spark, None)
@@ -164,15 +167,6 @@ def materialize(
             pipeline.run()
 
     return Materializing(run)
-
-
-def _format(rows: DataFrame) -> str:
-    """What the stream reads, as far as Spark's plan of it tells; a guarantee depends on that."""
-    if not rows.isStreaming:
-        return "batch"
-    plan = rows._jdf.queryExecution().analyzed().toString().lower()
-    found = [name for name in ("kafka", "iceberg", "delta", "rate") if name in plan]
-    return found[0] if len(found) == 1 else "a stream"
 
 
 def _url(place: str | Path) -> str:

@@ -14,20 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from headrace.errors import ConfigError, HeadraceError, Transient, UnexpectedFailure
+from headrace.errors import ConfigError, HeadraceError, Transient
 from headrace.model.checkpoints import JsonObject
 from headrace.pipeline.combine import combine
 from headrace.pipeline.connector_sink import ConnectorSink
+from headrace.pipeline.content import content_digest
 from headrace.pipeline.coordinator import Coordinator
 from headrace.pipeline.dead_letters import DeadLetterSink
 from headrace.pipeline.planning import Planned
 from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.quality import Split, check_rules, drops_rows, invalid_row, judged
-from headrace.pipeline.recovery import GoOn, go_on
+from headrace.pipeline.recovery import GoOn, check_content, go_on
 from headrace.pipeline.recovery_log import Recovered, RecoveryLog
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, check_sources, read_checkpoint
 from headrace.pipeline.settings import MaterializationSettings
-from headrace.pipeline.sources import Reading, combined_stream, rows_of
+from headrace.pipeline.sources import Reading, check_starts, combined_stream, rows_of, starts_of
 from headrace.pipeline.spark_checkpoint import CheckpointFolder, read_folder, read_offsets, write_folder
 from headrace.pipeline.spark_failures import failure_of
 
@@ -48,6 +49,7 @@ class EpochRows:
     combined: list[DataFrame]
     dead: DataFrame | None
     dead_count: int
+    good_by_shard: tuple[int, ...] | None
 
 
 class Pipeline:
@@ -89,7 +91,9 @@ class Pipeline:
             f"{reading.description} to {'.'.join(binding.resource_path)}"
             for reading, binding in zip(readings, planned.materialization.bindings, strict=True)
         )
+        self._content = content_digest(settings, planned.materialization)
         self._lineage = ""
+        self._ahead: RuntimeCheckpoint | None = None
         self._failure: HeadraceError | None = None
         self._stopping = threading.Event()
         self._in_epoch = threading.Lock()
@@ -151,8 +155,10 @@ class Pipeline:
 
     def _recover(self, folder: CheckpointFolder) -> GoOn:
         name = self._settings.name
-        plan = {"lineage": str(uuid4()), "shards": self._settings.shards}
+        starts = starts_of(self._readings)
+        plan = {"lineage": str(uuid4()), "shards": self._settings.shards, **starts}
         recovered = self._coordinator.start(plan)
+        check_starts(self._readings, recovered.plan)
         logged = self._logged(recovered)
         opened = self._connector.opened
         endpoint = None
@@ -162,14 +168,15 @@ class Pipeline:
             for checkpoint in endpoint:
                 check_sources(checkpoint, self._sources, where)
         start = go_on(name, recovered.plan["lineage"], logged, endpoint, folder)
+        check_content(name, start.ahead, self._content)
         if start.moves_log:
             log.warning("materialization %r: %s", name, start.moves_log)
             if start.is_rewound and self._dead_letters is not None:
                 self._dead_letters.rewind(start.done.epoch)
             moved = {**self._log.plan, "lineage": start.lineage}
             self._coordinator.move_to(start.done.epoch, start.done.to_json(), start.moves_log, moved)
-        self._lineage = start.lineage
-        self._connector.go_on_from(start.done.to_json())
+        self._lineage, self._ahead = start.lineage, start.ahead
+        self._connector.take_over(start.done.to_json(), start.ahead.to_json() if start.ahead else None)
         return start
 
     def _rebuild(self, folder: Path, start: GoOn) -> None:
@@ -203,8 +210,12 @@ class Pipeline:
             writer = writer.trigger(processingTime=f"{round(trigger.interval * 1000)} milliseconds")
         query = writer.start()
         try:
+            decided = None
             while query.isActive and not self._stopping.is_set():
                 query.awaitTermination(1)
+                if decided == self._coordinator.decided:
+                    self._note_committed()
+                decided = self._coordinator.decided
         except Exception as error:
             # After `stop` an epoch that Spark begins is refused, and the query ends with that.
             if self._failure is not None or not self._stopping.is_set():
@@ -220,6 +231,15 @@ class Pipeline:
         if failed is not None and not self._stopping.is_set():
             raise failure_of(failed)
 
+    def _note_committed(self) -> None:
+        """For people who look, when no epoch has come for a while; otherwise the next decision says it."""
+        if self._in_epoch.acquire(blocking=False):
+            try:
+                with suppress(Transient):
+                    self._coordinator.note_committed()
+            finally:
+                self._in_epoch.release()
+
     def _epoch(self, rows: DataFrame, number: int) -> None:
         """Spark calls this, and only knows that it failed; why is kept."""
         assert self._folder is not None
@@ -229,6 +249,8 @@ class Pipeline:
                     raise _Stopping
                 if self._coordinator.is_decided(number):
                     return  # Spark had not heard of it
+                for reading in self._readings:
+                    reading.check()
                 numbers = [epoch for epoch in (number - 1, number) if epoch >= 0]
                 offsets = {epoch: read_offsets(self._folder, epoch) for epoch in numbers}
                 self._run_epoch(rows, number, offsets, _epoch_time(offsets[number]))
@@ -245,23 +267,27 @@ class Pipeline:
         self, rows: DataFrame, number: int, offsets: dict[int, str], at: datetime
     ) -> EpochProgress:
         began = time.monotonic()
-        checkpoint = RuntimeCheckpoint(self._settings.name, self._lineage, number, self._sources, offsets)
+        content = self._ahead.content if self._ahead and self._ahead.epoch == number else self._content
+        checkpoint = RuntimeCheckpoint(
+            self._settings.name, self._lineage, number, self._sources, offsets, content
+        )
         bindings = self._settings.bindings
         is_alone = len(bindings) == 1
         frames = [
             reading.frame(rows_of(rows, index, is_alone)) for index, reading in enumerate(self._readings)
         ]
+        shards = self._log.plan["shards"]
         with judged(
-            rows, frames, bindings, materialization=self._settings.name, epoch=number, at=at
+            rows, frames, bindings, materialization=self._settings.name, epoch=number, at=at, shards=shards
         ) as split:
             judged_at = time.monotonic()
             combined = [
-                combine(good, binding.collection, chosen.values)
+                combine(good, binding.collection, chosen.values, with_document=chosen.needs_document)
                 for good, binding, chosen in zip(
                     split.good, bindings, self._planned.materialization.bindings, strict=True
                 )
             ]
-            progress = EpochProgress(number, at, self._log.plan["shards"])
+            progress = EpochProgress(number, at, shards)
 
             def summarize() -> JsonObject:
                 self._account(progress, split)
@@ -270,13 +296,13 @@ class Pipeline:
                 return progress.to_json()
 
             next_plan = {**self._log.plan, "shards": self._settings.shards}
-            rows_of_epoch = EpochRows(combined, split.dead, split.dead_count)
+            rows_of_epoch = EpochRows(combined, split.dead, split.dead_count, split.good_by_shard)
             self._coordinator.run(number, checkpoint.to_json(), rows_of_epoch, summarize, next_plan)
         self._on_epoch(progress)
         return progress
 
     def _account(self, progress: EpochProgress, split: Split) -> None:
-        """Sums up the shards, and holds what they took to what was judged to be good."""
+        """Sums up the shards, each of which was held to what was judged to be good."""
         progress.add_shards(self._connector.results)
         if split.counts is None:
             progress.read = progress.good = progress.documents
@@ -286,11 +312,6 @@ class Pipeline:
         progress.dead = sum(counts.dead for counts in split.counts)
         for counts in split.counts:
             progress.count_rules(counts.failed, counts.warned)
-        if not progress.is_replayed and progress.documents != progress.good:
-            raise UnexpectedFailure(
-                f"epoch {progress.epoch}: {progress.good} rows are good and {progress.documents} were "
-                "combined: a source gave other rows when it was read again"
-            )
 
 
 def _epoch_time(offsets: str) -> datetime:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+import grpc
 
 from headrace.connectors.registry import find_connector
 from headrace.errors import HeadraceError, ProtocolError
@@ -25,14 +29,35 @@ class Planned:
     validated: Validated
     client: ConnectorClient
 
+    def close(self) -> None:
+        """Ends the connection to the connector, if it has one of its own; nothing is applied after it."""
+        _close(self.client)
+
 
 def connector_client(settings: MaterializationSettings) -> ConnectorClient:
     """A client of its own for whoever calls, such as a Spark task."""
     if not settings.connector_address:
         return InProcess(find_connector(settings.connector))
-    client = GrpcConnector(settings.connector_address)
+    tls = settings.connector_tls
+    credentials = grpc.ssl_channel_credentials(tls.roots, tls.key, tls.certificate) if tls else None
+    client = GrpcConnector(settings.connector_address, credentials)
     client.wait_until_ready()
     return client
+
+
+@contextmanager
+def connected(settings: MaterializationSettings) -> Iterator[ConnectorClient]:
+    """The same for as long as the block runs: a connection has threads and a socket, which stay otherwise."""
+    client = connector_client(settings)
+    try:
+        yield client
+    finally:
+        _close(client)
+
+
+def _close(client: ConnectorClient) -> None:
+    if isinstance(client, GrpcConnector):
+        client.close()
 
 
 def plan(settings: MaterializationSettings) -> Planned:

@@ -21,12 +21,12 @@ class EpochProgress:
     good: int = 0
     dead: int = 0
     documents: int = 0
-    """That went into what was stored."""
+    """That are good, and so are in what was stored."""
     keys: int = 0
     loaded: int = 0
     stored: int = 0
     is_replayed: bool = False
-    """Whether some shards had committed it before, so that what they did is not counted here."""
+    """Whether some shards had committed it before: what they loaded and stored is not counted here."""
     spilled: bool = False
     quality_ms: int = 0
     load_ms: int = 0

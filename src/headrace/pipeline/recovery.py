@@ -7,7 +7,7 @@ function of plain values; who calls it does what it says.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.errors import CheckpointConflict, ConfigError
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint
@@ -23,6 +23,8 @@ class GoOn:
     """The last epoch that is done everywhere; the next one is run, or run again."""
     offsets: Mapping[int, str] = field(default_factory=dict)
     """What Spark's folder has to say of `done`, the epoch before it, and the next one if that was begun."""
+    ahead: RuntimeCheckpoint | None = None
+    """The epoch after `done`, if shards have committed it: it has to be run again as it was."""
     moves_log: str = ""
     """Why the log has to be moved to `done`; empty if it stands there."""
     is_rewound: bool = False
@@ -57,9 +59,20 @@ def go_on(
         move = f"the endpoint stands at epoch {low.epoch}, and epoch {logged.epoch} had been decided"
     elif logged.epoch < low.epoch or is_lost:
         move = f"the endpoint stands at epoch {low.epoch}, of which the recovery log knows nothing"
-    begun = {high.epoch: _offsets(high)[high.epoch]} if high.epoch > low.epoch else {}
-    start = GoOn(lineage, low, {**_offsets(low), **begun}, move, logged.epoch > low.epoch)
+    ahead = high if high.epoch > low.epoch else None
+    begun = {ahead.epoch: _offsets(ahead)[ahead.epoch]} if ahead else {}
+    start = GoOn(lineage, low, {**_offsets(low), **begun}, ahead, move, logged.epoch > low.epoch)
     return _with_folder(start, name, folder)
+
+
+def check_content(name: str, ahead: RuntimeCheckpoint | None, content: str) -> None:
+    """Refuses to finish an epoch by other rules than it was begun by: its shards would not fit together."""
+    if ahead is not None and ahead.content not in ("", content):
+        raise ConfigError(
+            f"materialization {name!r}: some shards have committed epoch {ahead.epoch} by other rules, "
+            "another schema or other fields than the file has now: put those back, let the epoch be finished "
+            "(`headrace run FILE --once`), then change them"
+        )
 
 
 def _refuse_other_lineages(name: str, lineage: str, endpoint: Sequence[RuntimeCheckpoint]) -> None:
@@ -99,7 +112,7 @@ def _with_folder(start: GoOn, name: str, folder: CheckpointFolder) -> GoOn:
         why = f"it does not go on after epoch {start.done.epoch}"
     else:
         return start
-    return GoOn(start.lineage, start.done, start.offsets, start.moves_log, start.is_rewound, why)
+    return replace(start, rebuilds_folder=why)
 
 
 def _offsets(checkpoint: RuntimeCheckpoint) -> Mapping[int, str]:

@@ -71,6 +71,18 @@ class Recovered:
 
 
 @dataclass(frozen=True)
+class Past:
+    """A decision that a log still has."""
+
+    decision: Decision
+    at: str
+    """When it was made."""
+    fence: int
+    is_committed: bool
+    """Whether it is known to be committed everywhere."""
+
+
+@dataclass(frozen=True)
 class _Record:
     kind: str
     fence: int
@@ -125,6 +137,24 @@ class RecoveryLog:
             with suppress(_Overtaken):
                 decision = self._decision(last.decided_at, place)
                 return Recovered(last.fence, decision, last.is_settled, last.plan)
+
+    def recent(self, count: int) -> list[Past]:
+        """The last decisions, the latest first; at most so many, and those that were not removed yet."""
+        found: list[Past] = []
+        is_committed = False
+        for place in reversed(self._places()):
+            if len(found) == count:
+                break
+            record = self._get(place)
+            if record is None:
+                continue
+            is_committed = is_committed or record.is_settled
+            if record.decision is not None:
+                decision = Decision(**record.decision, id=record.id)
+                nothing_left = not any(decision.handles.values())
+                found.append(Past(decision, record.at, record.fence, is_committed or nothing_left))
+                is_committed = True  # the one before: this one waited for its commit
+        return found
 
     def open(self, plan: JsonObject | None = None) -> Recovered:
         """Fences off whoever has opened it before, and says where they got to.
@@ -257,7 +287,9 @@ class RecoveryLog:
         if not place:
             return None
         record = self._get(place)
-        if record is None and self._places(after=last):
+        # A folder that changes while it is listed may show nothing of what came and went meanwhile. But of
+        # what came before the last record was removed nothing had gone.
+        if record is None and (self._places(after=last) or last not in self._places()):
             raise _Overtaken
         if record is None or record.decision is None:
             raise ConfigError(

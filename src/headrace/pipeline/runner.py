@@ -28,7 +28,7 @@ from headrace.pipeline.settings import (
     PipelineSettings,
     Profile,
 )
-from headrace.pipeline.sources import open_sources, table_of
+from headrace.pipeline.sources import STARTS, open_sources, table_of
 from headrace.pipeline.spark_catalogs import catalog_conf, needs_of
 from headrace.pipeline.spark_checkpoint import read_offsets
 from headrace.pipeline.spark_failures import failure_of
@@ -82,10 +82,13 @@ class Runner:
         plans = [(one, *self._plan(one)) for one in self._settings.materializations]
         for one, planned, compiled in plans:
             self._reporter.planned(one.name, compiled, apply(planned))
-        spark = self._session()
+            planned.close()
+        spark = make_session(self._settings.spark, "headrace", needs(self._settings))
         threads = [
             threading.Thread(
-                target=self._keep_running, args=(spark, one, planned), name=f"headrace-{one.name}"
+                target=self._keep_running,
+                args=(self._session(spark), one, planned),
+                name=f"headrace-{one.name}",
             )
             for one, planned, _ in plans
         ]
@@ -107,12 +110,13 @@ class Runner:
         refuse_above(one, compiled)
         return planned, compiled
 
-    def _session(self) -> SparkSession:
-        spark = make_session(self._settings.spark, "headrace", needs(self._settings))
+    def _session(self, spark: SparkSession) -> SparkSession:
+        """One for a materialization and all its starts: sinks set options on it for a while."""
+        session = spark.newSession()
         if self._settings.catalog is not None:
             for key, value in catalog_conf(self._settings.catalog).items():
-                spark.conf.set(key, value)
-        return spark
+                session.conf.set(key, value)
+        return session
 
     def _keep_running(self, spark: SparkSession, one: MaterializationSettings, planned: Planned) -> None:
         pauses = self._patience.pauses()
@@ -164,29 +168,30 @@ class Runner:
         planned: Planned,
         on_epoch: Callable[[EpochProgress], None],
     ) -> None:
-        # Each has a session of its own, since sinks set options on it for a while.
-        session = spark.newSession()
-        if self._settings.catalog is not None:
-            for key, value in catalog_conf(self._settings.catalog).items():
-                session.conf.set(key, value)
-        if not self._wait_for_tables(session, one):
+        if not self._wait_for_tables(spark, one):
             return
         dead_letters = None
         if one.dead_letters is not None:
-            dead_letters = make_dead_letter_sink(one.dead_letters, one.name, session, self._settings.catalog)
-        groups = KafkaGroups(session, one)
-        with checkpoint_folder(self._settings, one.name) as folder:
+            dead_letters = make_dead_letter_sink(
+                one.dead_letters,
+                one.name,
+                spark,
+                self._settings.catalog,
+                forgets=self._settings.profile is Profile.DEV_LOCAL,
+            )
+        recovery_log = open_recovery_log(self._settings, one.name)
+        with KafkaGroups(spark, one) as groups, checkpoint_folder(self._settings, one.name) as folder:
 
             def after(progress: EpochProgress) -> None:
                 on_epoch(progress)
                 groups.follow(read_offsets(folder, progress.epoch))
 
             pipeline = Pipeline(
-                session,
+                spark,
                 one,
                 planned,
-                open_sources(session, one, self._settings.catalog),
-                open_recovery_log(self._settings, one.name),
+                open_sources(spark, one, self._settings.catalog, recovery_log.read().plan.get(STARTS)),
+                recovery_log,
                 folder,
                 dead_letters,
                 on_epoch=after,

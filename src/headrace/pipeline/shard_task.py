@@ -64,7 +64,10 @@ def _task(job: ShardJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
     source = _Source(job, batches)
     try:
         shard = source.shard()
-        result = transact(job, shard, source.rows())
+        rows = source.rows()
+        result = transact(job, shard, rows)
+        for _ in rows:
+            pass  # those of an epoch that the endpoint has already, which are counted all the same
         answer = [shard, to_json(asdict(replace(result, documents=source.documents))), None]
     except Fenced:
         # Another attempt has taken over. If that fails, Spark tries again; after an answer it would not.
@@ -80,6 +83,7 @@ class _Source:
 
     def __init__(self, job: ShardJob, batches: Iterator[pa.RecordBatch]) -> None:
         self._bindings = job.materialization.bindings
+        self._expected = job.documents
         self._batches = batches
         self._first: pa.RecordBatch | None = None
         self._shard = _NOBODY
@@ -95,6 +99,7 @@ class _Source:
         raise UnexpectedFailure("a partition has no rows, not even the one that each shard has")
 
     def rows(self) -> Iterator[Rows]:
+        """All of them, or an error before the transaction can end."""
         while self._first is not None:
             batch, self._first = self._first, None
             if pc.any(pc.not_equal(batch[SHARD], self._shard)).as_py():
@@ -104,6 +109,11 @@ class _Source:
                 if chosen.num_rows:
                     yield self._rows_of(index, binding, chosen[f"b{index}"])
             self._first = next(self._batches, None)
+        if self._expected is not None and self.documents != self._expected[self._shard]:
+            raise UnexpectedFailure(
+                f"shard {self._shard}: {self._expected[self._shard]} rows are good and {self.documents} were "
+                "combined: a source gave other rows when it was read again"
+            )
 
     def _rows_of(self, index: int, binding: Binding, rows: pa.StructArray) -> Rows:
         key, values, document, count = rows.flatten()

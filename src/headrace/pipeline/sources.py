@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, Transient
 from headrace.ingest.iceberg.settings import CatalogSettings
+from headrace.model.checkpoints import JsonObject
 from headrace.model.collections import Collection, pointer_tokens
 from headrace.model.reduction_schema import Location, Strategy
-from headrace.pipeline.frames import frame_of_columns, quote
+from headrace.pipeline.frames import frame_of_columns
 from headrace.pipeline.json_values import frame_of_json
+from headrace.pipeline.kafka_offsets import EARLIEST, end_offsets, isolation_level
 from headrace.pipeline.settings import (
     BindingSettings,
     CollectionSource,
@@ -23,8 +27,11 @@ from headrace.pipeline.settings import (
     Limits,
     MaterializationSettings,
 )
+from headrace.pipeline.spark_types import quote
 
 BINDING = "binding"
+STARTS = "starts"
+"""The key of the recovery log's plan."""
 _NUMBER = "_number"
 _ANY_ORDER = (Strategy.SUM, Strategy.MINIMIZE, Strategy.MAXIMIZE)
 
@@ -38,10 +45,19 @@ class Reading:
     """From rows of the stream to a frame of documents."""
     description: str
     """What it reads; another text means another source."""
+    check: Callable[[], None] = lambda: None
+    """Called before each epoch; raises `Transient` if the source has to be opened again to be read."""
+    start: Mapping[str, int] = field(default_factory=dict)
+    """Where a topic begins that is read from its end: by partition, as found at the very first start."""
 
 
 def combined_stream(readings: list[Reading]) -> DataFrame:
-    """One row for each of any source: `binding`, and the row as a struct in `b0`, `b1`, ..."""
+    """One row for each of any source: `binding`, and the row as a struct in `b0`, `b1`, ...
+
+    Of one source, its rows as they are.
+    """
+    if len(readings) == 1:
+        return readings[0].stream
     streams = [
         reading.stream.select(F.lit(index).alias(BINDING), F.struct("*").alias(f"b{index}"))
         for index, reading in enumerate(readings)
@@ -51,26 +67,49 @@ def combined_stream(readings: list[Reading]) -> DataFrame:
 
 def rows_of(epoch: DataFrame, index: int, is_alone: bool) -> DataFrame:
     """What one binding read in an epoch of the combined stream."""
-    chosen = epoch if is_alone else epoch.where(F.col(BINDING) == index)
-    return chosen.select(f"b{index}.*")
+    return epoch if is_alone else epoch.where(F.col(BINDING) == index).select(f"b{index}.*")
 
 
 def open_sources(
-    spark: SparkSession, settings: MaterializationSettings, catalog: CatalogSettings | None
+    spark: SparkSession,
+    settings: MaterializationSettings,
+    catalog: CatalogSettings | None,
+    starts: Mapping[str, Mapping[str, int]] | None = None,
 ) -> list[Reading]:
-    return [_open(spark, binding, settings.limits, catalog) for binding in settings.bindings]
+    """`starts`: the `start` that each reading had at the first start of all, by its place."""
+    return [
+        _open(spark, binding, settings.limits, catalog, (starts or {}).get(str(index)))
+        for index, binding in enumerate(settings.bindings)
+    ]
 
 
 def _open(
-    spark: SparkSession, binding: BindingSettings, limits: Limits, catalog: CatalogSettings | None
+    spark: SparkSession,
+    binding: BindingSettings,
+    limits: Limits,
+    catalog: CatalogSettings | None,
+    start: Mapping[str, int] | None,
 ) -> Reading:
     match binding.source:
         case CollectionSource():
             return _collection(spark, binding.source, binding.collection, limits, catalog)
         case KafkaSource():
-            return _kafka(spark, binding.source, binding.collection, limits)
+            return _kafka(spark, binding.source, binding.collection, limits, start)
         case FormatSource():
             return _format(spark, binding.source, binding.collection)
+
+
+def starts_of(readings: list[Reading]) -> JsonObject:
+    """What the recovery log's plan keeps of the first start, for `open_sources` of later ones."""
+    starts = {str(index): dict(reading.start) for index, reading in enumerate(readings) if reading.start}
+    return {STARTS: starts} if starts else {}
+
+
+def check_starts(readings: list[Reading], plan: JsonObject) -> None:
+    """Refuses readings that were opened just before another process has started for the first time."""
+    for index, kept in plan.get(STARTS, {}).items():
+        if kept != {partition: readings[int(index)].start.get(partition) for partition in kept}:
+            raise Transient("another process has started this materialization, and from other offsets")
 
 
 def table_of(source: CollectionSource, catalog: CatalogSettings) -> str:
@@ -96,28 +135,66 @@ def _collection(
         options["streaming-max-files-per-micro-batch"] = str(limits.files)
     if limits.rows:
         options["streaming-max-rows-per-micro-batch"] = str(limits.rows)
-    stream = spark.readStream.options(**options).table(table_of(source, catalog))
+    table = table_of(source, catalog)
+    spark.catalog.refreshTable(table)  # a session keeps a table as it was when it saw it first
+    stream = spark.readStream.options(**options).table(table)
     missing = [name for name in ("_lsn", "_row") if name not in stream.columns]
     if missing:
         raise ConfigError(
-            f"table {table_of(source, catalog)} has no column {missing[0]!r}, so it is not a collection's: "
+            f"table {table} has no column {missing[0]!r}, so it is not a collection's: "
             "read it with `source: {format: iceberg}` and say what it is ordered by"
         )
     return Reading(
         stream,
         lambda rows: frame_of_columns(rows, collection, ["_lsn", "_row"]),
         f"collection {'.'.join(catalog.identifier(source.collection))}",
+        _Columns(spark, table, source.collection, stream).check,
     )
 
 
-def _kafka(spark: SparkSession, source: KafkaSource, collection: Collection, limits: Limits) -> Reading:
+class _Columns:
+    """Those that a stream reads of a table: it does not see others that the table gets later.
+
+    Whoever writes them adds them to the table first. So what an epoch reads has no others than the table has
+    when the epoch begins.
+    """
+
+    def __init__(self, spark: SparkSession, name: str, collection: str, stream: DataFrame) -> None:
+        java: Any = spark._jvm
+        iceberg = java.org.apache.iceberg.spark
+        self._collection = collection
+        self._convert = iceberg.SparkSchemaUtil.convert
+        self._table = iceberg.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+        self._read = stream._jdf.schema().catalogString()
+
+    def check(self) -> None:
+        self._table.refresh()
+        if self._convert(self._table.schema()).catalogString() != self._read:
+            raise Transient(
+                f"the table of collection {self._collection!r} has other columns than when it was opened: it "
+                "is opened again"
+            )
+
+
+def _kafka(
+    spark: SparkSession,
+    source: KafkaSource,
+    collection: Collection,
+    limits: Limits,
+    start: Mapping[str, int] | None,
+) -> Reading:
+    starting = source.starting_offsets
+    if starting == "latest":
+        ends = end_offsets(spark, source)
+        # As Spark does with partitions that it finds later.
+        start = ends if start is None else {**dict.fromkeys(ends, EARLIEST), **start}
+        starting = json.dumps({source.topic: start})
     options = {f"kafka.{name}": value for name, value in source.options.items()}
     options |= {
         "kafka.bootstrap.servers": source.bootstrap,
         "subscribe": source.topic,
-        "startingOffsets": source.starting_offsets,
-        # What a transaction aborted was never written.
-        "kafka.isolation.level": source.options.get("isolation.level", "read_committed"),
+        "startingOffsets": starting,
+        "kafka.isolation.level": isolation_level(source),
     }
     if limits.rows:
         options["maxOffsetsPerTrigger"] = str(limits.rows)
@@ -127,7 +204,8 @@ def _kafka(spark: SparkSession, source: KafkaSource, collection: Collection, lim
         .load()
         .select(F.col("value").cast("string").alias("value"), "partition", "offset")
     )
-    return Reading(stream, lambda rows: frame_of_json(rows, collection), f"kafka topic {source.topic}")
+    description = f"kafka topic {source.topic}"
+    return Reading(stream, lambda rows: frame_of_json(rows, collection), description, start=dict(start or {}))
 
 
 def _format(spark: SparkSession, source: FormatSource, collection: Collection) -> Reading:
@@ -147,7 +225,9 @@ def reading_of(
         known = ", ".join(stream.columns)
         raise ConfigError(f"{description}: it is ordered by {unknown[0]!r}, and its columns are {known}")
     if order_by:
-        return Reading(stream, lambda rows: frame_of_columns(rows, collection, order_by), description)
+        return Reading(
+            stream, lambda rows: frame_of_columns(rows, collection, order_by, breaks_ties=True), description
+        )
     if order_matters(collection):
         raise ConfigError(
             f"{description}: of two rows with one key the last wins, and nothing says which that is: name "

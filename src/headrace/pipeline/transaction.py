@@ -21,8 +21,7 @@ from headrace.errors import CheckpointMoved, ProtocolError
 from headrace.model.checkpoints import JsonObject, merge_patch
 from headrace.model.key_range import KeyRange
 from headrace.model.materializations import Binding, Materialization
-from headrace.model.reductions import needs_load
-from headrace.pipeline.planning import VERSION, connector_client
+from headrace.pipeline.planning import VERSION, connected
 from headrace.pipeline.reduce_arrow import Reducer
 from headrace.pipeline.settings import MaterializationSettings
 from headrace.pipeline.spool import DIGEST, Spool
@@ -58,6 +57,8 @@ class ShardJob:
     """The runtime checkpoint of this one."""
     connector_checkpoints: Mapping[str, JsonObject | None] = field(default_factory=dict)
     """By range."""
+    documents: tuple[int, ...] | None = None
+    """How many each shard has to get; None if nobody has counted them."""
     spool_bytes: int = 64 << 20
 
 
@@ -104,8 +105,7 @@ def transact(job: ShardJob, shard: int, rows: Iterator[Rows]) -> ShardResult:
     """Runs the transaction; `rows` are those of the shard, each key once."""
     key_range = job.ranges[shard]
     checkpoint = job.connector_checkpoints.get(str(key_range))
-    stream = connector_client(job.settings).transactions()
-    with stream:
+    with connected(job.settings) as client, client.transactions() as stream:
         stream.send(Open(job.materialization, VERSION, key_range, checkpoint))
         opened = _expect(stream, Opened)
         if opened.runtime_checkpoint is not None:
@@ -125,9 +125,7 @@ class _Transaction:
     ) -> None:
         self._job, self._stream, self._shard, self._checkpoint = job, stream, shard, checkpoint
         self._bindings = job.materialization.bindings
-        self._loads = [
-            not binding.delta_updates and needs_load(binding.collection.schema) for binding in self._bindings
-        ]
+        self._loads = [binding.is_loaded for binding in self._bindings]
         self._keys = self._loaded = self._stored = 0
 
     def run(self, rows: Iterator[Rows]) -> ShardResult:
