@@ -31,7 +31,17 @@ DEMO = [sys.executable, "-m", "headrace", "demo"]
 
 
 def left_running(folder: Path) -> list[str]:
-    """Processes that were told to work in the folder, or inherited it from one that was."""
+    """Processes that were told to work in the folder, or inherited it from one that was.
+
+    One that ends because another has ended may take a moment.
+    """
+    deadline = time.monotonic() + 30
+    while (found := _running(folder)) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return found
+
+
+def _running(folder: Path) -> list[str]:
     found = []
     for process in psutil.process_iter():
         try:

@@ -43,7 +43,9 @@ def headrace(folder: Path, *arguments: str) -> str:
 
 def without_times(text: str) -> list[str]:
     """The words of each line, without when it was and how long it took."""
-    timeless = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)|; [\d,]+ ms \(.*\)|[\d,]+ ms|[┌┬┐└┴┘─│]", "", text)
+    instant = r"\d{4}-\d\d-\d\d[T ][\d:.]+(Z|\+00:00)"
+    took = r"; [\d,]+ ms \(.*\)|[\d,]+ ms|[\d,]+(?=  committed)"
+    timeless = re.sub(f"{instant}|{took}|[┌┬┐└┴┘─│]", "", text)
     return [" ".join(line.split()) for line in timeless.splitlines() if line.strip()]
 
 

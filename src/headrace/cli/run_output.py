@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from headrace.pipeline.guarantee import Compiled
 from headrace.pipeline.progress import EpochProgress
@@ -109,9 +110,10 @@ class LiveStatus(_Output):
 
     def planned(self, name: str, compiled: Compiled, actions: str) -> None:
         self._of(name)
-        self._console.print(f"[bold]{name}[/]: {compiled.guarantee}")
+        # As texts, here and below: what an error or a name has in brackets is not rich's markup.
+        self._console.print(Text(name, style="bold") + Text(f": {compiled.guarantee}"))
         for line in [*map(str, compiled.reasons), *actions.splitlines()]:
-            self._console.print(f"  {line}", markup=False)
+            self._console.print(Text(f"  {line}"))
 
     def state(self, name: str, text: str) -> None:
         self._of(name).text = text
@@ -123,7 +125,7 @@ class LiveStatus(_Output):
         status.dead += progress.dead
         status.last_rows, status.last_ms = progress.read, progress.total_ms
         status.ended = time.monotonic()
-        self._console.print(f"{name}: {progress.line()}", markup=False)
+        self._console.print(Text(f"{name}: {progress.line()}"))
 
     def _of(self, name: str) -> _Status:
         with self._lock:
@@ -137,5 +139,6 @@ class LiveStatus(_Output):
             ago = f"{time.monotonic() - status.ended:.0f} s ago" if status.epoch is not None else ""
             rate = f"{1000 * status.last_rows / status.last_ms:,.0f}" if status.last_ms else ""
             epoch = "" if status.epoch is None else str(status.epoch)
-            table.add_row(name, epoch, f"{status.rows:,}", f"{status.dead:,}", rate, ago, status.text)
+            counts = (epoch, f"{status.rows:,}", f"{status.dead:,}", rate, ago)
+            table.add_row(Text(name), *counts, Text(status.text))
         return table

@@ -4,50 +4,64 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
-from headrace.config import load_config
+from headrace.config import Part, load_config
 from headrace.errors import HeadraceError
 from headrace.pipeline.guarantee import compile_guarantee
 from headrace.pipeline.lag import Lag, lag_of
 from headrace.pipeline.places import open_recovery_log
 from headrace.pipeline.planning import plan
+from headrace.pipeline.recovery_log import Past
 from headrace.pipeline.runtime_checkpoint import read_checkpoint
 from headrace.pipeline.settings import MaterializationSettings, PipelineSettings
 
 EXAMPLES = """\b
 Examples:
   headrace status headrace.yaml
+  headrace status headrace.yaml sales --epochs 30
   headrace status headrace.yaml sales --json"""
+
+_COUNTS = ("read", "good", "dead", "keys", "stored")
 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--epochs",
+    type=click.IntRange(1, 100),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="How many of the last epochs.",
+)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def status(file: Path, names: tuple[str, ...], as_json: bool) -> None:
-    """Shows the last epoch of each materialization, how far it is behind, its fence and its guarantee.
+def status(file: Path, names: tuple[str, ...], epochs: int, as_json: bool) -> None:
+    """Shows the last epochs of each materialization, how far it is behind, its fence and its guarantee.
 
     It reads the recovery log and looks at sources and endpoints; nothing is changed, and Spark is not needed.
     """
-    settings = load_config(file).pipeline_settings(names=names)
-    found = [_status(settings, one) for one in settings.materializations]
+    settings = load_config(file, Part.PIPELINE).pipeline_settings(names=names)
+    found = [_status(settings, one, epochs) for one in settings.materializations]
     if as_json:
         click.echo(json.dumps(found, indent=2, default=str))
         return
     console = Console()
     for one in found:
-        console.print(_table(one))
+        console.print(_shown(one))
 
 
-def _status(settings: PipelineSettings, one: MaterializationSettings) -> dict[str, Any]:
-    recovered = open_recovery_log(settings, one.name).read()
-    decision = recovered.decision
+def _status(settings: PipelineSettings, one: MaterializationSettings, epochs: int) -> dict[str, Any]:
+    log = open_recovery_log(settings, one.name)
+    recovered, recent = log.read(), [_epoch(past) for past in log.recent(epochs)]
     checkpoint = read_checkpoint(recovered.runtime_checkpoint, one.name, f"materialization {one.name!r}")
     lags = [
         lag_of(index, binding, checkpoint, settings.catalog) for index, binding in enumerate(one.bindings)
@@ -57,9 +71,9 @@ def _status(settings: PipelineSettings, one: MaterializationSettings) -> dict[st
         "guarantee": _guarantee(settings, one),
         "fence": recovered.fence,
         "shards": recovered.plan.get("shards", one.shards),
-        "epoch": decision.epoch if decision else None,
-        "committed": recovered.is_settled or decision is None,
-        "last": dict(decision.summary) if decision else {},
+        "epoch": recent[0]["epoch"] if recent else None,
+        "committed": all(epoch["committed"] for epoch in recent[:1]),
+        "epochs": recent,
         "lag": [asdict(lag) for lag in lags],
     }
 
@@ -72,24 +86,42 @@ def _guarantee(settings: PipelineSettings, one: MaterializationSettings) -> str:
     return str(compiled.guarantee)
 
 
-def _table(one: dict[str, Any]) -> Table:
-    table = Table(show_header=False, title=one["materialization"], title_justify="left")
-    table.add_row("guarantee", one["guarantee"])
-    if one["epoch"] is None:
-        table.add_row("epoch", "none yet")
-    else:
-        last = one["last"]
-        state = "committed" if one["committed"] else "decided"
-        table.add_row("epoch", f"{one['epoch']}, planned at {last.get('at', '?')}, {state}")
-        counts = [f"{last.get(name, 0):,} {name}" for name in ("read", "good", "dead", "keys", "stored")]
-        table.add_row("last epoch", ", ".join(counts) + f", {last.get('total_ms', 0):,} ms")
-    table.add_row("shards, fence", f"{one['shards']}, {one['fence']}")
-    for lag in one["lag"]:
-        table.add_row(f"behind {lag['source']}", _shown(Lag(**lag)))
+def _epoch(past: Past) -> dict[str, Any]:
+    return {
+        **past.decision.summary,
+        "epoch": past.decision.epoch,
+        "decided_at": past.at,
+        "fence": past.fence,
+        "committed": past.is_committed,
+    }
+
+
+def _shown(one: dict[str, Any]) -> RenderableType:
+    table = Table(show_header=False, title=Text(one["materialization"]), title_justify="left")
+    rows = [("guarantee", one["guarantee"]), ("shards, fence", f"{one['shards']}, {one['fence']}")]
+    rows += [(f"behind {lag['source']}", _lag(Lag(**lag))) for lag in one["lag"]]
+    if not one["epochs"]:
+        rows.append(("epochs", "none yet"))
+    for name, value in rows:
+        table.add_row(Text(name), Text(value))  # an error in it may have brackets, which are no markup
+    return Group(table, _epochs(one["epochs"])) if one["epochs"] else table
+
+
+def _epochs(epochs: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("epoch", "decided at", *_COUNTS, "ms"):
+        table.add_column(name, justify="right")
+    table.add_column("state")
+    for epoch in epochs:
+        at = datetime.fromisoformat(epoch["decided_at"]).astimezone(UTC)
+        counts = [f"{epoch[name]:,}" if name in epoch else "" for name in (*_COUNTS, "total_ms")]
+        state = "committed" if epoch["committed"] else "decided"
+        state = f"moved: {epoch['moved']}" if "moved" in epoch else state
+        table.add_row(str(epoch["epoch"]), f"{at:%Y-%m-%d %H:%M:%S}Z", *counts, Text(state))
     return table
 
 
-def _shown(lag: Lag) -> str:
+def _lag(lag: Lag) -> str:
     if lag.rows is None:
         return lag.why
     seconds = "" if lag.seconds is None else f", {lag.seconds:,.0f} s"

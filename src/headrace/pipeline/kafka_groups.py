@@ -1,13 +1,16 @@
 """Tells Kafka how far a materialization is, as the offsets of a consumer group, for monitors of lag.
 
-Nothing is read back: where to go on is in the runtime checkpoint. So a failure here is logged and no more. It
-is done with Kafka's own client, which Spark has loaded.
+Nothing is read back: where to go on is in the runtime checkpoint. So no epoch waits for this, and a failure
+is logged and no more. It is done with Kafka's own client, which Spark has loaded.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import threading
+from contextlib import suppress
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipeline.settings import KafkaSource, MaterializationSettings
@@ -18,53 +21,110 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TIMEOUT_MS = 10_000
+_LAST_SECONDS = 5.0
+"""How long the end of a materialization waits for its last offsets to be told."""
 
 
 class KafkaGroups:
-    """Of the bindings of a materialization that read Kafka."""
+    """Of the bindings of a materialization that read Kafka; use it as a context manager.
+
+    A thread of its own tells the newest offsets, and leaves out those that were overtaken meanwhile.
+    """
 
     def __init__(self, spark: SparkSession, settings: MaterializationSettings) -> None:
         self._spark, self._name = spark, settings.name
-        self._sources = [
-            (line, binding.source, binding.source.group or f"headrace-{settings.name}")
+        self._groups = [
+            (line, _Group(spark, binding.source, binding.source.group or f"headrace-{settings.name}"))
             for line, binding in enumerate(settings.bindings)
             if isinstance(binding.source, KafkaSource)
         ]
+        self._changed = threading.Condition()
+        self._newest: str | None = None
+        self._is_closing = False
+        self._thread = threading.Thread(
+            target=self._work, name=f"headrace-groups-{settings.name}", daemon=True
+        )
+
+    def __enter__(self) -> KafkaGroups:
+        if self._groups:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify()
+        if self._groups:
+            self._thread.join(_LAST_SECONDS)
 
     def follow(self, offsets: str) -> None:
         """`offsets` is the entry of Spark's offset log: two lines of header, then one for each source."""
-        lines = offsets.splitlines()[2:]
-        for line, source, group in self._sources:
+        with self._changed:
+            self._newest = offsets
+            self._changed.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._newest is not None or self._is_closing)
+                offsets, self._newest = self._newest, None
+            if offsets is None:
+                break
+            self._tell(offsets.splitlines()[2:])
+        for _, group in self._groups:
+            group.close()
+
+    def _tell(self, lines: list[str]) -> None:
+        for line, group in self._groups:
             if lines[line] == "-":  # nothing was read of it yet
                 continue
             try:
-                self._commit(source, group, json.loads(lines[line]))
+                group.commit(json.loads(lines[line]))
             except Exception as error:  # noqa: BLE001 - whatever it is, the data does not depend on it
+                said = str(error).strip().splitlines() or [type(error).__name__]
                 log.warning(
                     "materialization %r: consumer group %s does not follow: %s",
                     self._name,
-                    group,
-                    str(error).splitlines()[0],
+                    group.name,
+                    said[0],
                 )
 
-    def _commit(self, source: KafkaSource, group: str, positions: dict[str, dict[str, int]]) -> None:
+
+class _Group:
+    """One consumer group, by a client that is kept: to connect takes longer than to tell."""
+
+    def __init__(self, spark: SparkSession, source: KafkaSource, name: str) -> None:
+        self.name = name
+        self._spark, self._source = spark, source
+        self._admin: Any = None
+
+    def commit(self, positions: dict[str, dict[str, int]]) -> None:
         gateway: Any = self._spark.sparkContext._gateway
         java = gateway.jvm.java
         kafka = gateway.jvm.org.apache.kafka
-        properties = java.util.Properties()
-        for name, value in {**source.options, "bootstrap.servers": source.bootstrap}.items():
-            properties.put(name, value)
-        for name in ("request.timeout.ms", "default.api.timeout.ms"):
-            properties.put(name, str(_TIMEOUT_MS))
         offsets = java.util.HashMap()
         for topic, partitions in positions.items():
             for partition, offset in partitions.items():
                 at = kafka.common.TopicPartition(topic, int(partition))
                 offsets.put(at, kafka.clients.consumer.OffsetAndMetadata(offset))
-        admin = kafka.clients.admin.AdminClient.create(properties)
-        try:
-            admin.alterConsumerGroupOffsets(group, offsets).all().get(
-                _TIMEOUT_MS, java.util.concurrent.TimeUnit.MILLISECONDS
-            )
-        finally:
-            admin.close()
+        if self._admin is None:
+            self._admin = kafka.clients.admin.AdminClient.create(self._properties(java))
+        self._admin.alterConsumerGroupOffsets(self.name, offsets).all().get(
+            _TIMEOUT_MS, java.util.concurrent.TimeUnit.MILLISECONDS
+        )
+
+    def close(self) -> None:
+        if self._admin is not None:
+            gateway: Any = self._spark.sparkContext._gateway
+            with suppress(Exception):
+                self._admin.close(gateway.jvm.java.time.Duration.ofMillis(_TIMEOUT_MS))
+
+    def _properties(self, java: Any) -> Any:
+        properties = java.util.Properties()
+        for name, value in {**self._source.options, "bootstrap.servers": self._source.bootstrap}.items():
+            properties.put(name, value)
+        for name in ("request.timeout.ms", "default.api.timeout.ms"):
+            properties.put(name, str(_TIMEOUT_MS))
+        return properties

@@ -6,15 +6,31 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from headrace.errors import ConfigError, HeadraceError
 from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.ingest.iceberg.tables import Tables
+from headrace.pipeline.kafka_client import client_options
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint
 from headrace.pipeline.settings import BindingSettings, CollectionSource, KafkaSource
 
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
 _TIMEOUT = 5.0
+_LATEST, _EARLIEST = -1, -2  # as Spark and Kafka write them
+# Nobody's group moves by this, and no more is fetched than the first message of each partition.
+_LOOKING = {
+    "group.id": "headrace-status",
+    "enable.auto.commit": False,
+    "auto.offset.reset": "error",
+    "queued.min.messages": 1,
+    "fetch.message.max.bytes": 1 << 16,
+    "log_level": 0,
+}
 
 
 @dataclass(frozen=True)
@@ -36,10 +52,9 @@ def lag_of(
     try:
         match binding.source:
             case CollectionSource() if catalog is not None:
-                rows, seconds = _of_collection(binding.source, _position(checkpoint, index), catalog)
-                return Lag(name, rows, seconds)
+                return Lag(name, *_of_collection(binding.source, _position(checkpoint, index), catalog))
             case KafkaSource():
-                return Lag(name, _of_kafka(binding.source, _position(checkpoint, index)))
+                return Lag(name, *_of_kafka(binding.source, _position(checkpoint, index)))
     except HeadraceError as error:
         return Lag(name, why=error.message)
     return Lag(name or "format", why="not known of this source")
@@ -50,57 +65,119 @@ def _position(checkpoint: RuntimeCheckpoint, index: int) -> Mapping[str, Any] | 
     text = (checkpoint.offsets or {}).get(checkpoint.epoch)
     if text is None:
         return None
-    line = text.splitlines()[2 + index]
-    return None if line == "-" else json.loads(line)
+    lines = text.splitlines()[2:]
+    if index >= len(lines):
+        raise ConfigError(f"epoch {checkpoint.epoch} had {len(lines)} bindings, and this one was not there")
+    return None if lines[index] == "-" else json.loads(lines[index])
 
 
 def _of_collection(
     source: CollectionSource, position: Mapping[str, Any] | None, catalog: CatalogSettings
 ) -> tuple[int, float]:
     table = Tables(catalog).load(source.collection)
-    current = table.current_snapshot() if table is not None else None
-    if table is None or current is None:
+    if table is None:
         return 0, 0.0
     rows, oldest = 0, None
-    snapshot = current
-    while True:
-        added = int(snapshot.summary["added-records"] or 0) if snapshot.summary else 0
-        if position is not None and snapshot.snapshot_id == position["snapshot_id"]:
-            # `position` counts the snapshot's files that were read.
-            files = int(snapshot.summary["added-data-files"] or 0) if snapshot.summary else 0
-            left = max(0, files - int(position["position"]))
-            if left and files:
-                rows += added * left // files
-                oldest = snapshot.timestamp_ms
-            break
-        if added:
-            rows += added
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        is_last = position is not None and snapshot.snapshot_id == position["snapshot_id"]
+        unread = _unread_rows(snapshot, int(position["position"]) if is_last and position else 0)
+        if unread:
+            rows += unread
             oldest = snapshot.timestamp_ms
-        parent = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
-        if parent is None:
+        if is_last:
             break
-        snapshot = parent
-    return rows, max(0.0, time.time() - oldest / 1000) if oldest else 0.0
+        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
+    else:
+        if position is not None:
+            raise ConfigError(
+                f"snapshot {position['snapshot_id']}, at which it stands, is not in the table's history any "
+                "more: it has expired, or the table was rolled back"
+            )
+    return rows, _age(oldest)
 
 
-def _of_kafka(source: KafkaSource, position: Mapping[str, Any] | None) -> int:
+def _unread_rows(snapshot: Snapshot, read_files: int) -> int:
+    """Rows are written by appends alone: what replaces or overwrites files writes rows that were there."""
+    summary = snapshot.summary
+    if summary is None or summary.operation is not Operation.APPEND:
+        return 0
+    added = int(summary["added-records"] or 0)
+    files = int(summary["added-data-files"] or 0)
+    return added * max(0, files - read_files) // files if read_files and files else added
+
+
+def _age(milliseconds: int | None) -> float:
+    return 0.0 if milliseconds is None else max(0.0, time.time() - milliseconds / 1000)
+
+
+def _of_kafka(source: KafkaSource, position: Mapping[str, Any] | None) -> tuple[int, float | None]:
     try:
-        from confluent_kafka import Consumer, KafkaException, TopicPartition
+        from confluent_kafka import Consumer, KafkaException
     except ImportError:
         raise ConfigError("for the lag of Kafka, pip install 'headrace[kafka]'") from None
-    settings = {**source.options, "bootstrap.servers": source.bootstrap, "group.id": "headrace-status"}
-    consumer = Consumer({**settings, "enable.auto.commit": False, "log_level": 0})
+    options = {**client_options(source), **_LOOKING}
     try:
-        partitions = consumer.list_topics(source.topic, timeout=_TIMEOUT).topics[source.topic].partitions
-        behind = 0
-        read = (position or {}).get(source.topic, {})
-        for partition in partitions:
-            low, high = consumer.get_watermark_offsets(
-                TopicPartition(source.topic, partition), timeout=_TIMEOUT
-            )
-            behind += max(0, high - max(low, int(read.get(str(partition), low))))
-        return behind
+        consumer = Consumer(options)
     except KafkaException as error:
-        raise ConfigError(f"Kafka at {source.bootstrap} does not answer: {error}") from None
+        raise ConfigError(f"Kafka's options are not for this client: {error.args[0].str()}") from None
+    try:
+        unread = _unread(consumer, source, position)
+        rows = sum(end - begin for begin, end in unread.values())
+        first = _first_time(consumer, source.topic, {at: begin for at, (begin, _) in unread.items()})
+    except KafkaException as error:
+        raise ConfigError(f"Kafka at {source.bootstrap} does not tell: {error.args[0].str()}") from None
     finally:
         consumer.close()
+    if rows and first is None:
+        return rows, None
+    return rows, _age(first)
+
+
+def _unread(
+    consumer: Consumer, source: KafkaSource, position: Mapping[str, Any] | None
+) -> dict[int, tuple[int, int]]:
+    """The first offset that was not read, and the end, of each partition that has such."""
+    from confluent_kafka import KafkaException, TopicPartition
+
+    topic = consumer.list_topics(source.topic, timeout=_TIMEOUT).topics[source.topic]
+    if topic.error is not None:
+        raise KafkaException(topic.error)
+    begins, otherwise = _begins(source, position)
+    unread = {}
+    for partition in topic.partitions:
+        low, high = consumer.get_watermark_offsets(TopicPartition(source.topic, partition), timeout=_TIMEOUT)
+        begin = int(begins.get(str(partition), otherwise))
+        begin = high if begin == _LATEST else max(low, begin)
+        if begin < high:
+            unread[partition] = begin, high
+    return unread
+
+
+def _begins(source: KafkaSource, position: Mapping[str, Any] | None) -> tuple[Mapping[str, int], int]:
+    """Offsets by partition, and that of a partition that is not among them."""
+    if position is not None:
+        return position.get(source.topic, {}), _EARLIEST  # a new partition is read from its beginning
+    if source.starting_offsets in ("earliest", "latest"):
+        return {}, _LATEST if source.starting_offsets == "latest" else _EARLIEST
+    return json.loads(source.starting_offsets).get(source.topic, {}), _EARLIEST
+
+
+def _first_time(consumer: Consumer, topic: str, begins: Mapping[int, int]) -> int | None:
+    """When the first message was written that was not read; None if that is not heard in time."""
+    from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, TopicPartition
+
+    consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in begins.items()])
+    first, waited_for, until = None, set(begins), time.monotonic() + _TIMEOUT
+    while waited_for and (left := until - time.monotonic()) > 0:
+        message = consumer.poll(left)
+        partition = None if message is None or message.error() is not None else message.partition()
+        if message is None or partition not in waited_for:
+            continue
+        waited_for.remove(partition)
+        consumer.pause([TopicPartition(topic, partition)])
+        kind, written = message.timestamp()
+        if kind == TIMESTAMP_NOT_AVAILABLE:
+            return None
+        first = written if first is None else min(first, written)
+    return None if waited_for else first
