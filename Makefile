@@ -32,19 +32,24 @@ lint: setup ## check style and types
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-lock: setup ## write requirements.lock anew from pyproject.toml
+lock: setup ## write the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --all-extras --group dev \
 		--no-emit-index-url --no-header pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --group bench --constraints requirements.lock \
+		--no-emit-index-url --no-header --python-version 3.11 -o benchmarks/requirements.lock
 
 proto: setup ## generate the gRPC code anew from proto/
 	$(BIN)/python tools/generate_proto.py
 
 # Run as modules, so that they find devtools/.
-bench: setup ## measure the protocol, the PostgreSQL connector, memory and ingest (docs/benchmarks.md)
+bench: setup ## measure everything that docs/benchmarks.md has figures of
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		--requirement benchmarks/requirements.lock
 	$(BIN)/python -m benchmarks.protocol
 	$(BIN)/python -m benchmarks.postgres
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.ingest
+	$(BIN)/python -m benchmarks.pipeline
 
 clean: ## remove .venv, caches, downloads and builds
 	rm -rf .venv .jars .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -38,7 +38,7 @@ CONTENDERS: dict[str, type[Contender]] = {"ours": Ours, "jdbc": JdbcMerge, "dlt"
 PHASES = ("insert", "update")
 FLOOR_GOAL = 1.5
 QUICK_ROWS, QUICK_KEYS = 100_000, 25_000
-_WARM_UP_ROWS = 40_000
+_WARM_UP_ROWS = 400_000
 
 
 @dataclass

@@ -82,7 +82,8 @@ class Ours(Contender):
             "bench",
             "postgres",
             {"url": place.url},
-            (BindingSettings(ORDERS, CollectionSource(TABLE), {"table": TABLE}),),
+            # The others store no document either.
+            (BindingSettings(ORDERS, CollectionSource(TABLE), {"table": TABLE}, exclude=("_document",)),),
             shards=SHARDS,
             trigger=Trigger(once=True),
             limits=Limits(files=place.files_per_epoch),
@@ -153,7 +154,7 @@ class Floor(Contender):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        create_table(place.url, TABLE, ", _document JSON NOT NULL")
+        create_table(place.url, TABLE)
 
     def run(self, epochs: range) -> None:
         run_batches(self.place, self._upsert)
@@ -165,13 +166,13 @@ class Floor(Contender):
             *DECLARED,
         )
         values = [field for field in ORDERS.fields if field.name in VALUES]
-        combined = combine(frame, ORDERS, values).select("_key.*", "_values.*", "_document")
+        combined = combine(frame, ORDERS, values, with_document=False).select("_key.*", "_values.*")
         combined.mapInArrow(partial(_copy_and_upsert, self.place.url), "rows long").collect()
 
 
 def _copy_and_upsert(url: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    names = [f"c{number}" for number in range(len(DECLARED) + 1)]
-    staged = zip(names, (*DECLARED.values(), "TEXT"), strict=True)
+    names = [f"c{number}" for number in range(len(DECLARED))]
+    staged = zip(names, DECLARED.values(), strict=True)
     with dbapi.connect(url) as connection, connection.cursor() as cursor:
         body = ", ".join(f"{name} {declared}" for name, declared in staged)
         cursor.execute(f"CREATE TEMPORARY TABLE stage ({body}) ON COMMIT DROP")
@@ -181,8 +182,8 @@ def _copy_and_upsert(url: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
             cursor.adbc_ingest("stage", named, mode="append", temporary=True)
             rows += batch.num_rows
         cursor.execute(
-            f"INSERT INTO {TABLE} SELECT {', '.join(names[:-1])}, {names[-1]}::json FROM stage"
-            f" ON CONFLICT (id) DO UPDATE SET {_UPDATES}, _document = excluded._document"
+            f"INSERT INTO {TABLE} SELECT {', '.join(names)} FROM stage"
+            f" ON CONFLICT (id) DO UPDATE SET {_UPDATES}"
         )
         connection.commit()
     yield pa.record_batch({"rows": [rows]})

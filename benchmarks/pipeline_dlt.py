@@ -20,8 +20,8 @@ from benchmarks.pipeline_contenders import Contender, Place
 from benchmarks.pipeline_input import COLUMNS, TABLE, last_of_each_key
 
 MISSING = (
-    "dlt, a peer of this benchmark, is not installed: pip install 'dlt[postgres]' (the dependency group "
-    "`bench`), or leave it out with --without dlt"
+    "dlt, a peer of this benchmark, is not installed: run `pip install --require-hashes -r "
+    "benchmarks/requirements.lock`, or leave it out with --without dlt"
 )
 
 # As dlt wants a key to be; it warns of any other.

@@ -161,9 +161,9 @@ def last_of_each_key(rows: pa.Table) -> pa.Table:
     return ordered.filter(pa.array(np.append(ids[1:] != ids[:-1], True)))
 
 
-def create_table(url: str, name: str, extra: str = "") -> None:
+def create_table(url: str, name: str) -> None:
     body = ", ".join(f"{column} {declared}" for column, declared in DECLARED.items())
-    execute(url, f"CREATE TABLE IF NOT EXISTS {name} ({body}{extra}, PRIMARY KEY (id))")
+    execute(url, f"CREATE TABLE IF NOT EXISTS {name} ({body}, PRIMARY KEY (id))")
 
 
 def content_of(url: str, table: str) -> Content:

@@ -107,6 +107,7 @@ def session_conf(
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": cores,
+            "spark.python.daemon.module": "headrace.pipeline.worker_daemon",
             # On the class path: as `spark.jars` they would be copied for the executor that we are ourselves.
             "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         }
