@@ -21,7 +21,7 @@ demo: setup ## the whole product: made-up orders into a view, with kill -9, comp
 	@HEADRACE_JARS_CACHE="$${HEADRACE_JARS_CACHE:-$(CURDIR)/.jars}" $(BIN)/headrace demo
 
 # What starts processes, kills them and looks at them has the machine for itself.
-ALONE := tests/bench tests/cli tests/cluster tests/crash/ingest $(wildcard tests/crash/test_*.py) tests/ingest_process
+ALONE := tests/bench tests/cli tests/cluster tests/crash/ingest tests/ingest_process
 
 test: lint ## lint, then run all tests
 	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ALONE:%=--ignore=%)
