@@ -28,7 +28,7 @@ from benchmarks.pipeline_input import (
     create_table,
     execute,
 )
-from headrace.pipeline.combine import combine
+from headrace.pipeline.combine import combiner
 from headrace.pipeline.guarantee import Compiled
 from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.runner import Runner
@@ -155,6 +155,8 @@ class Floor(Contender):
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         create_table(place.url, TABLE)
+        values = [field for field in ORDERS.fields if field.name in VALUES]
+        self._combine = combiner(ORDERS, values, with_document=False)
 
     def run(self, epochs: range) -> None:
         run_batches(self.place, self._upsert)
@@ -165,8 +167,7 @@ class Floor(Contender):
             F.struct("_lsn", "_row").alias("_order"),
             *DECLARED,
         )
-        values = [field for field in ORDERS.fields if field.name in VALUES]
-        combined = combine(frame, ORDERS, values, with_document=False).select("_key.*", "_values.*")
+        combined = self._combine(frame).select("_key.*", "_values.*")
         combined.mapInArrow(partial(_copy_and_upsert, self.place.url), "rows long").collect()
 
 

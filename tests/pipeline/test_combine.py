@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from headrace.model.collections import Collection
 from headrace.model.json_order import order_key
 from headrace.model.reductions import reduce_all
-from headrace.pipeline.combine import combine, runs_in_jvm
+from headrace.pipeline.combine import combiner, runs_in_jvm
 from headrace.pipeline.combine_arrow import Groups
 from tests.pipeline.random_documents import Combined, Document, by_key, expected, frame_of
 
@@ -38,7 +38,7 @@ def reduced(strategy: str, key: list[str] | None = None, **schema: Any) -> Docum
 
 def combined(spark: SparkSession, of: Collection, *documents: Document) -> list[Document]:
     """The combined documents by id, each with its count."""
-    rows = Combined(combine(frame_of(spark, of, documents), of, of.fields))
+    rows = Combined(combiner(of, of.fields)(frame_of(spark, of, documents)))
     by_id = sorted(rows.rows)
     return [{**orjson.loads(rows.texts[key]), "_count": rows.counts[key]} for key in by_id]
 
@@ -120,7 +120,7 @@ def test_null_in_json_is_a_value_to_the_last_write_and_none_to_append(spark: Spa
         {"id": 2, "log": None, "_count": 1},
         {"id": 3, "log": None, "_count": 2},
     ]
-    rows = combine(frame_of(spark, things, documents), things, things.fields).orderBy("_key").collect()
+    rows = combiner(things, things.fields)(frame_of(spark, things, documents)).orderBy("_key").collect()
     assert [list(row["_values"]) for row in rows] == [
         [1, None, None, '"no array, but alone"'],
         [2, None, None, None],
@@ -230,7 +230,7 @@ def test_a_key_of_all_kinds_groups_by_value(spark: SparkSession) -> None:
         one = {"flag": True, "day": "1900-01-01", "at": "1900-01-01T00:00:00.000001Z", "price": "0.0000000"}
         other = one | {"at": "1900-01-01T00:00:00.000002Z"}
         written = [base | {"name": name, "n": 1} for base in (one, other) for name in ('"', "\n", '"')]
-        found = Combined(combine(frame_of(spark, things, written), things, []).orderBy("_document"))
+        found = Combined(combiner(things, [])(frame_of(spark, things, written)).orderBy("_document"))
         assert sorted(found.counts.values()) == [1, 1, 2, 2]
         assert sorted(document["n"] for document in found.documents) == [1, 1, 2, 2]
         assert {document["price"] for document in found.documents} == {"0.0000000"}
@@ -238,7 +238,7 @@ def test_a_key_of_all_kinds_groups_by_value(spark: SparkSession) -> None:
 
 def test_no_rows_and_no_values(spark: SparkSession) -> None:
     for things in (collection({}), collection({"s": {"reduce": {"strategy": "set"}}})):
-        empty = combine(frame_of(spark, things, [{"id": 1}]).where("false"), things, [])
+        empty = combiner(things, [])(frame_of(spark, things, [{"id": 1}]).where("false"))
         assert empty.columns == ["_key", "_values", "_document", "_count"]
         assert empty.count() == 0
 
@@ -248,7 +248,7 @@ def test_both_ways_have_the_same_types(spark: SparkSession) -> None:
     jvm = collection(properties)
     workers = collection(properties | {"s": {"type": "object", "reduce": {"strategy": "set"}}})
     one, other = (
-        combine(frame_of(spark, of, [{"id": 1}]), of, of.fields).select(
+        combiner(of, of.fields)(frame_of(spark, of, [{"id": 1}])).select(
             F.col("_key.*"), F.col("_values.*"), "_document", "_count"
         )
         for of in (jvm, workers)
@@ -260,7 +260,7 @@ def test_a_document_may_have_nothing_but_json(spark: SparkSession) -> None:
     at = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
     schema = {"type": "object", "required": ["at"], "properties": {"name": {"type": "string"}, "at": at}}
     things = Collection("things", ("/at/n",), schema)
-    found = Combined(combine(frame_of(spark, things, [{"at": {"n": 1}}]), things, []))
+    found = Combined(combiner(things, [])(frame_of(spark, things, [{"at": {"n": 1}}])))
     assert found.documents == [{"at": {"n": 1}}]
 
 
@@ -323,7 +323,7 @@ def frame_of_texts(spark: SparkSession, groups: list[list[str]]) -> DataFrame:
 
 def test_objects_merge_member_by_member(spark: SparkSession) -> None:
     groups = [texts for texts, _ in MERGED]
-    rows = combine(frame_of_texts(spark, groups), OBJECTS, []).orderBy("_key").collect()
+    rows = combiner(OBJECTS, [])(frame_of_texts(spark, groups)).orderBy("_key").collect()
     assert [orjson.loads(row["_document"])["in"] for row in rows] == [merged for _, merged in MERGED]
     documents = [[{"in": orjson.loads(text)} for text in texts] for texts in groups]
     assert [reduce_all(OBJECTS.schema, group) for group in documents] == [
@@ -342,7 +342,7 @@ def test_objects_merge_member_by_member(spark: SparkSession) -> None:
 )
 def test_what_does_not_fit_an_object_is_refused(spark: SparkSession, text: str, sentence: str) -> None:
     with pytest.raises(Exception, match=sentence):
-        combine(frame_of_texts(spark, [[text, "{}"]]), OBJECTS, []).collect()
+        combiner(OBJECTS, [])(frame_of_texts(spark, [[text, "{}"]])).collect()
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 1000])

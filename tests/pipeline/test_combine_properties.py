@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from headrace.model.collections import Collection
 from headrace.model.json_order import order_key
 from headrace.model.materializations import Binding
-from headrace.pipeline.combine import combine, runs_in_jvm
+from headrace.pipeline.combine import combiner, runs_in_jvm
 from headrace.pipeline.reduce_arrow import Reducer
 from tests.pipeline.random_documents import (
     PARTS,
@@ -41,7 +41,7 @@ seeds = st.integers(0, 2**32)
 
 def check(spark: SparkSession, collection: Collection, random: Random, documents: int, keys: int) -> None:
     written = documents_of(random, collection, documents, keys)
-    combined = Combined(combine(frame_of(spark, collection, written), collection, collection.fields))
+    combined = Combined(combiner(collection, collection.fields)(frame_of(spark, collection, written)))
     assert combined.by_value == expected(collection, written)
     assert combined.counts == {key: len(group) for key, group in by_key(collection, written).items()}
     assert combined.values(collection.fields) == combined.extracted(collection.fields)
@@ -101,11 +101,11 @@ def test_epochs_add_up(spark: SparkSession, which: str, seed: int) -> None:
     cut = random.randint(100, 200)
     epochs = [written[:cut], written[cut:]]
     combined = [
-        Combined(combine(frame_of(spark, collection, epoch), collection, collection.fields))
+        Combined(combiner(collection, collection.fields)(frame_of(spark, collection, epoch)))
         for epoch in epochs
     ]
     together = [document for epoch in combined for document in epoch.documents]
-    again = Combined(combine(frame_of(spark, collection, together), collection, collection.fields))
+    again = Combined(combiner(collection, collection.fields)(frame_of(spark, collection, together)))
     assert again.by_value == expected(collection, written)
 
     reducer = Reducer(Binding(collection, {}, ("table",), values=collection.fields))

@@ -110,7 +110,7 @@ def test_ranges_cover_every_hash_once(count: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 16])
 def test_each_shard_has_a_partition_of_its_own(spark: SparkSession, count: int) -> None:
-    rows = spark.range(2000).withColumn(SHARD, shard_of([F.col("id")], count))
+    rows = spark.range(2000).withColumn(SHARD, F.expr(shard_of(["id"], count)))
 
     def where(batches: Any) -> Any:
         import pyarrow as pa

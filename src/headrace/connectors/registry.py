@@ -5,7 +5,8 @@ A package adds one with an entry point in the group `headrace.connectors`.
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any
 
 from headrace.errors import ConfigError
@@ -26,7 +27,10 @@ def find_connector(name: str) -> Connector:
 
 def find_class(group: str, what: str, name: str, kind: type[Any]) -> Any:
     """The class, of a kind, that an entry point of this name leads to; `what` it is, for sentences."""
-    entries = entry_points(group=group)
+    entries = _entries(group)
+    if name not in entries.names:  # it may have been installed since
+        _entries.cache_clear()
+        entries = _entries(group)
     found = [entry for entry in entries if entry.name == name]
     if not found:
         raise ConfigError(f"there is no {what} {name!r}; there are {', '.join(sorted(entries.names))}")
@@ -34,6 +38,12 @@ def find_class(group: str, what: str, name: str, kind: type[Any]) -> Any:
     if not (isinstance(loaded, type) and issubclass(loaded, kind)):
         raise ConfigError(f"{what} {name!r} ({found[0].value}) is not a subclass of {kind.__name__}")
     return loaded
+
+
+@cache
+def _entries(group: str) -> EntryPoints:
+    """Looked for once: it reads a file of each package that is installed, and tasks are short."""
+    return entry_points(group=group)
 
 
 def _load(entry: EntryPoint, what: str) -> object:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
-
 from headrace.model.collections import Collection, Field
-from headrace.pipeline.combine_arrow import combine_in_workers
-from headrace.pipeline.combine_jvm import combine_in_jvm
+from headrace.pipeline.combine_arrow import combiner_in_workers
+from headrace.pipeline.combine_jvm import combiner_in_jvm
+from headrace.pipeline.frames import MakeFrame
 from headrace.pipeline.reduce_plan import plan_of
 
 
-def combine(
-    frame: DataFrame, collection: Collection, values: Sequence[Field], *, with_document: bool = True
-) -> DataFrame:
-    """One row for each key of `frame`, with what `reduce_all` makes of its documents in their order.
+def combiner(collection: Collection, values: Sequence[Field], *, with_document: bool = True) -> MakeFrame:
+    """Makes of a frame one row for each key, with what `reduce_all` makes of its documents in their order.
 
     The frame has `_key`, a struct of the key's parts `k0`, `k1`, ...; `_order`, a struct that is unique and
     says which of two documents was written first; and a column for each property at the root of the schema,
@@ -27,8 +24,8 @@ def combine(
     """
     plan = plan_of(collection.schema)
     if plan is None or not _has_columns(collection, values):
-        return combine_in_workers(frame, collection, values, with_document)
-    return combine_in_jvm(frame, collection, plan, values, with_document)
+        return combiner_in_workers(collection, values, with_document)
+    return combiner_in_jvm(collection, plan, values, with_document)
 
 
 def runs_in_jvm(collection: Collection) -> bool:

@@ -15,32 +15,37 @@ from headrace.model.collections import Collection, Field
 from headrace.model.columns import extract
 from headrace.pipeline.combine_frame import finished, key_columns, key_names
 from headrace.pipeline.document_text import document_text
+from headrace.pipeline.frames import MakeFrame
 from headrace.pipeline.reduce_plan import members_of
 from headrace.pipeline.reduce_rows import Document, row_reducer
 from headrace.pipeline.spark_types import quote, spark_type
 
 
-def combine_in_workers(
-    frame: DataFrame, collection: Collection, values: Sequence[Field], with_document: bool
-) -> DataFrame:
-    """As `combine`, for any annotations and any values."""
+def combiner_in_workers(collection: Collection, values: Sequence[Field], with_document: bool) -> MakeFrame:
+    """As `combiner`, for any annotations and any values."""
     names = key_names(collection)
     members = [(member, F.col(quote(member.name))) for member in members_of(collection.schema)]
     text = document_text(members) if members else F.lit("{}")
-    documents = (
-        frame.select(*key_columns(collection), "_order", text.alias("document"))
-        .repartition(*names)
-        .sortWithinPartitions(*names, "_order")
-        .select(*names, "document")
-    )
     # The frame says of a missing value that it is null, required or not.
     chosen = [replace(field, required=False, name=f"v{index}") for index, field in enumerate(values)]
     columns = [*zip(names, collection.key_fields, strict=True), *((field.name, field) for field in chosen)]
     schema = [f"{name} {spark_type(field.type)}" for name, field in columns]
     groups = Groups(collection, chosen)
-    combined = documents.mapInArrow(groups.combine, ", ".join([*schema, "_document string", "_count bigint"]))
-    document = F.col("_document") if with_document else None
-    return finished(combined, collection, [F.col(field.name) for field in chosen], document)
+    result = finished(
+        collection, [F.col(field.name) for field in chosen], F.col("_document") if with_document else None
+    )
+
+    def combine(frame: DataFrame) -> DataFrame:
+        documents = (
+            frame.select(*key_columns(collection), "_order", text.alias("document"))
+            .repartition(*names)
+            .sortWithinPartitions(*names, "_order")
+            .select(*names, "document")
+        )
+        ddl = ", ".join([*schema, "_document string", "_count bigint"])
+        return documents.mapInArrow(groups.combine, ddl).select(*result)
+
+    return combine
 
 
 class Groups:

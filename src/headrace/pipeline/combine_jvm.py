@@ -14,6 +14,7 @@ from headrace.pipeline.combine_aggregates import append_of, first_or_last, sum_o
 from headrace.pipeline.combine_frame import finished, key_columns, key_names
 from headrace.pipeline.combine_nested import merged_text, reduced_parts
 from headrace.pipeline.document_text import document_text, finite
+from headrace.pipeline.frames import MakeFrame
 from headrace.pipeline.json_text import BLANK
 from headrace.pipeline.nested_objects import Part, open_objects
 from headrace.pipeline.reduce_plan import Member, Plan
@@ -24,51 +25,63 @@ _KEEPS_A_KEY = frozenset(
 )
 
 
-def combine_in_jvm(
-    frame: DataFrame, collection: Collection, plan: Plan, values: Sequence[Field], with_document: bool
-) -> DataFrame:
-    """As `combine`; the values are root properties or parts of the key."""
+def combiner_in_jvm(
+    collection: Collection, plan: Plan, values: Sequence[Field], with_document: bool
+) -> MakeFrame:
+    """As `combiner`; the values are root properties or parts of the key."""
+    keys = key_names(collection)
     columns = {member: f"c{index}" for index, member in enumerate(plan.members)}
-    named = frame.select(
+    named = [
         *key_columns(collection),
         F.col("_order").alias("o"),
         *(F.col(quote(member.name)).alias(name) for member, name in columns.items()),
-    )
+    ]
     objects = {member: Part(member, columns[member]) for member in plan.merged}
-    # By the key's parts: by the struct of them it takes half as long again.
-    groups = open_objects(named, list(objects.values())).groupBy(*key_names(collection))
-    count = F.count(F.lit(1)).alias("_count")
     if plan.root is Strategy.MERGE:
-        pointers = [field.pointer for field in collection.key_fields]
-        in_key = dict(zip(pointers, key_names(collection), strict=True))
-        reduced = [
-            _merged(member, name, in_key).alias(name)
-            for member, name in columns.items()
-            if member not in objects
-        ]
-        inside = [column for part in objects.values() for column in reduced_parts(part)]
-        results = [
-            F.expr(merged_text(objects[member]) if member in objects else name).alias(f"r{index}")
-            for index, (member, name) in enumerate(columns.items())
-        ]
-        combined = groups.agg(*reduced, *inside, count).select(*key_names(collection), *results, "_count")
+        aggregates, results = _merge(collection, columns, objects)
     else:
-        winner = F.max_by if plan.root is Strategy.LAST_WRITE_WINS else F.min_by
-        # A struct needs a member, and a schema may have no properties.
-        whole = F.struct(F.lit(0).alias("c"), *columns.values())
-        won = groups.agg(winner(whole, F.col("o")).alias("r"), count)
-        kept = [F.col(f"r.{name}").alias(f"r{index}") for index, name in enumerate(columns.values())]
-        combined = won.select(*key_names(collection), *kept, "_count")
+        aggregates, results = _whole(plan.root, columns)
     members = {member: F.col(f"r{index}") for index, member in enumerate(plan.members)}
     if not with_document:  # whose text has none but finite numbers
         numbers = [member for member in members if member.type.kind is Kind.NUMBER]
         members |= {member: finite(member, members[member]) for member in numbers}
-    return finished(
-        combined,
-        collection,
-        [_value(field, collection, members) for field in values],
-        document_text(list(members.items())) if with_document else None,
-    )
+    chosen = [_value(field, collection, members) for field in values]
+    result = finished(collection, chosen, document_text(list(members.items())) if with_document else None)
+    aggregates.append(F.count(F.lit(1)).alias("_count"))
+
+    def combine(frame: DataFrame) -> DataFrame:
+        opened = open_objects(frame.select(*named), list(objects.values()))
+        # By the key's parts: by the struct of them it takes half as long again.
+        reduced = opened.groupBy(*keys).agg(*aggregates).select(*keys, *results, "_count")
+        return reduced.select(*result)
+
+    return combine
+
+
+def _merge(
+    collection: Collection, columns: dict[Member, str], objects: dict[Member, Part]
+) -> tuple[list[Column], list[Column]]:
+    """The aggregates of members that are reduced one by one, and `r0`, `r1`, ... over them."""
+    pointers = [field.pointer for field in collection.key_fields]
+    in_key = dict(zip(pointers, key_names(collection), strict=True))
+    reduced = [
+        _merged(member, name, in_key).alias(name) for member, name in columns.items() if member not in objects
+    ]
+    inside = [column for part in objects.values() for column in reduced_parts(part)]
+    results = [
+        F.expr(merged_text(objects[member]) if member in objects else name).alias(f"r{index}")
+        for index, (member, name) in enumerate(columns.items())
+    ]
+    return [*reduced, *inside], results
+
+
+def _whole(root: Strategy, columns: dict[Member, str]) -> tuple[list[Column], list[Column]]:
+    """The same where one document wins with all that it has."""
+    winner = F.max_by if root is Strategy.LAST_WRITE_WINS else F.min_by
+    # A struct needs a member, and a schema may have no properties.
+    whole = F.struct(F.lit(0).alias("c"), *columns.values())
+    kept = [F.col(f"r.{name}").alias(f"r{index}") for index, name in enumerate(columns.values())]
+    return [winner(whole, F.col("o")).alias("r")], kept
 
 
 def _value(field: Field, collection: Collection, results: dict[Member, Column]) -> Column:

@@ -8,7 +8,7 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -37,15 +37,18 @@ _SQL_OPTIONS = ", ".join(f"'{escaped(text)}'" for option in _JSON_OPTIONS.items(
 _SCALAR = rf"^\\s*(-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?|true|false|{escaped(STRING)})\\s*\\z"
 
 
+MakeFrame = Callable[[DataFrame], DataFrame]
+"""Makes a frame of an epoch's rows. Its columns are made once: each is calls of Java, and epochs are many."""
+
+
 def frame_of(
-    rows: DataFrame,
     collection: Collection,
     columns: dict[str, tuple[str, T.DataType]],
     order: Sequence[Column],
     raw: Column,
     wrong: Sequence[Column] = (),
     more: Column | None = None,
-) -> DataFrame:
+) -> MakeFrame:
     """`columns`: the SQL and the type of each property that the rows have; `wrong`: names that are null where
     nothing is; `more`: an array of such names, of which some may be found here as well."""
     values: dict[str, Column] = {}
@@ -57,41 +60,55 @@ def frame_of(
                 names.append(F.lit(f"schema:{field.pointer}"))
             continue
         sql, kind = columns[name]
-        value, is_wrong = _converted(field, sql, kind, collection.name)
+        value, doubt = _converted(field, sql, kind, collection.name)
         values[name] = F.expr(value)
-        doubts = [is_wrong] if is_wrong else []
+        doubts = [doubt] if doubt else []
         if field.required:
             doubts.append(f"({value}) is null")
         if doubts:
             names.append(F.when(F.expr(" or ".join(doubts)), F.lit(f"schema:{field.pointer}")))
-    read = rows.select(
+    found = F.concat(_array(names), more) if more is not None else _array(names)
+    read = [
         *(value.alias(name) for name, value in values.items()),
         F.struct(*order).alias(ORDER),
         raw.alias(RAW),
-        F.concat(_array(names), more if more is not None else _array([])).alias(INVALID),
-    )
+        F.when(_any(names, more), found).alias(INVALID),
+    ]
     key = [_key_value(field) for field in collection.key_fields]
     nested = [
         F.when(F.expr(sql).isNull(), F.lit(f"schema:{field.pointer}"))
         for sql, field in zip(key, collection.key_fields, strict=True)
         if len(pointer_tokens(field.pointer)) > 1
     ]
-    found = F.concat(F.col(INVALID), F.array(*nested)) if nested else F.col(INVALID)
+    is_wrong = F.col(INVALID).isNotNull() | _any(nested)
+    found = F.concat(F.coalesce(INVALID, _array([])), _array(nested))
     inside = [F.expr(wrong_inside(part, quote(part.member.name))) for part in _merged(collection)]
     if inside:
         named = F.transform(F.concat(*inside), lambda pointer: F.concat(F.lit("schema:"), pointer))
         found = F.concat(found, named)
-    return read.select(
-        *(quote(name) for name in values),
-        ORDER,
-        RAW,
-        F.array_distinct(F.filter(found, lambda name: name.isNotNull())).alias(INVALID),
+        is_wrong |= F.size(named) > 0
+    distinct = F.array_distinct(F.filter(found, lambda name: name.isNotNull()))
+    judged = [
+        *(F.col(quote(name)) for name in values),
+        F.col(ORDER),
+        F.col(RAW),
+        F.when(is_wrong, distinct).otherwise(_array([])).alias(INVALID),
         F.struct(*(F.expr(sql).alias(f"k{index}") for index, sql in enumerate(key))).alias(KEY),
-    )
+    ]
+    return lambda rows: rows.select(*read).select(*judged)
 
 
 def _array(names: Sequence[Column]) -> Column:
     return F.array(*names) if names else F.array().cast("array<string>")
+
+
+def _any(names: Sequence[Column], more: Column | None = None) -> Column:
+    """Whether there is one that is not null.
+
+    Nearly all rows have none, and then no array need be made, which Spark does not compile.
+    """
+    found = F.coalesce(*names).isNotNull() if names else F.lit(False)
+    return found if more is None else found | F.exists(more, lambda name: name.isNotNull())
 
 
 def _merged(collection: Collection) -> list[Part]:
@@ -102,26 +119,26 @@ def _merged(collection: Collection) -> list[Part]:
 
 
 def frame_of_columns(
-    rows: DataFrame,
+    schema: T.StructType,
     collection: Collection,
     order: Sequence[str],
     *,
     unseen: Sequence[str] = (),
     breaks_ties: bool = False,
-) -> DataFrame:
-    """Of rows whose columns are the properties; those that are `unseen` were not read.
+) -> MakeFrame:
+    """Of rows of this schema, whose columns are the properties; those that are `unseen` were not read.
 
     Without `breaks_ties` no two rows are equal in all columns of `order`. With it, two that are have an order
     all the same, and the same one when they are read again.
     """
-    columns = {field.name: (quote(field.name), field.dataType) for field in rows.schema.fields}
+    columns = {field.name: (quote(field.name), field.dataType) for field in schema.fields}
     raw = F.to_json(
-        F.struct(*(F.col(quote(name)) for name in rows.columns if name not in unseen)), _JSON_OPTIONS
+        F.struct(*(F.col(quote(name)) for name in schema.names if name not in unseen)), _JSON_OPTIONS
     )
     by = [F.col(quote(name)) for name in order]
     if breaks_ties:
         by.append(F.xxhash64(raw).alias("_tie"))
-    return frame_of(rows, collection, columns, by, raw)
+    return frame_of(collection, columns, by, raw)
 
 
 def _converted(field: Field, sql: str, kind: T.DataType, collection: str) -> tuple[str, str]:

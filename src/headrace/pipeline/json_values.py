@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.errors import SchemaError
 from headrace.model.collections import Collection
 from headrace.model.field_types import FieldType, Kind
-from headrace.pipeline.frames import frame_of
+from headrace.pipeline.frames import MakeFrame, frame_of
 from headrace.pipeline.json_text import with_empty_strings
 from headrace.pipeline.spark_types import escaped, quote
 
@@ -28,7 +28,7 @@ _READ_AS: dict[Kind, T.DataType] = {
 }
 
 
-def frame_of_json(rows: DataFrame, collection: Collection) -> DataFrame:
+def frame_of_json(collection: Collection) -> MakeFrame:
     """Of rows with `value`, `partition` and `offset`."""
     fields = collection.properties
     for name, field in fields.items():
@@ -49,8 +49,7 @@ def frame_of_json(rows: DataFrame, collection: Collection) -> DataFrame:
     wrong = F.when(
         ~F.coalesce(is_object, F.lit(False)) | F.col(f"{_PARSED}.{_CORRUPT}").isNotNull(), F.lit("json")
     )
-    return frame_of(
-        rows.withColumn(_PARSED, parsed),
+    make = frame_of(
         collection,
         columns,
         [F.col("partition"), F.col("offset")],
@@ -58,6 +57,7 @@ def frame_of_json(rows: DataFrame, collection: Collection) -> DataFrame:
         [wrong],
         _other_types(collection),
     )
+    return lambda rows: make(rows.withColumn(_PARSED, parsed))
 
 
 def _other_types(collection: Collection) -> Column | None:

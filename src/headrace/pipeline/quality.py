@@ -192,8 +192,8 @@ def _count(
     for index, (frame, rows) in enumerate(zip(frames, tagged, strict=True)):
         binding = F.lit(index).alias("binding")
         nothing = [_no_names().alias("failed"), _no_names().alias("warned"), F.lit(False).alias("is_invalid")]
-        key = [F.col(f"_key.k{number}") for number in range(len(bindings[index].collection.key))]
-        shard = shard_of(key, shards) if shards else F.lit(0)
+        key = [f"_key.k{number}" for number in range(len(bindings[index].collection.key))]
+        shard = F.expr(shard_of(key, shards)) if shards else F.lit(0)
         parts.append(frame.select(binding, F.lit(True).alias("is_read"), *nothing, F.lit(0).alias(SHARD)))
         is_invalid = (F.size("_invalid") > 0).alias("is_invalid")
         judged_rows = [F.col("_failed").alias("failed"), F.col("_warned").alias("warned"), is_invalid]

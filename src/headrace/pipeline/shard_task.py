@@ -12,7 +12,6 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from headrace.errors import Fenced, HeadraceError, UnexpectedFailure
 from headrace.model.checkpoints import to_json
@@ -35,14 +34,14 @@ def run_shards(job: ShardJob, combined: Sequence[DataFrame]) -> list[ShardResult
     rows = (
         combined[0]
         .sparkSession.range(count)
-        .select(F.lit(_NOBODY).alias(BINDING), F.col("id").cast("int").alias(SHARD))
+        .selectExpr(f"{_NOBODY} as {BINDING}", f"cast(id as int) as {SHARD}")
     )
     for index, (binding, frame) in enumerate(zip(job.materialization.bindings, combined, strict=True)):
-        key = [F.col(f"{KEY}.k{number}") for number in range(len(binding.keys))]
-        one = frame.select(
-            F.lit(index).alias(BINDING),
-            shard_of(key, count).alias(SHARD),
-            F.struct(KEY, "_values", "_document", "_count").alias(f"b{index}"),
+        key = [f"{KEY}.k{number}" for number in range(len(binding.keys))]
+        one = frame.selectExpr(
+            f"{index} as {BINDING}",
+            f"{shard_of(key, count)} as {SHARD}",
+            f"struct({KEY}, _values, _document, _count) as b{index}",
         )
         rows = rows.unionByName(one, allowMissingColumns=True)
     task = partial(_task, job)

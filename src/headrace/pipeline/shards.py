@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from functools import lru_cache
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.model.key_range import MAX_KEY_HASH, KeyRange
@@ -22,16 +22,16 @@ def shard_ranges(count: int) -> list[KeyRange]:
     return [KeyRange(begin, after - 1) for begin, after in itertools.pairwise(begins)]
 
 
-def shard_of(key: Sequence[Column], count: int) -> Column:
-    """The number of the shard that a key belongs to."""
-    unsigned = F.hash(*key).cast("bigint").bitwiseAND(F.lit(MAX_KEY_HASH))
-    return F.shiftright(unsigned * F.lit(count), 32).cast("int")
+def shard_of(key: Sequence[str], count: int) -> str:
+    """In SQL, the number of the shard that a key belongs to, which is in these columns."""
+    unsigned = f"(cast(hash({', '.join(key)}) as bigint) & {MAX_KEY_HASH}L)"
+    return f"cast(shiftright({unsigned} * {count}L, 32) as int)"
 
 
 def one_partition_each(rows: DataFrame, count: int) -> DataFrame:
     """Rows of shard N in partition N, and in no other."""
-    numbers = F.array(*(F.lit(number) for number in _partition_numbers(count)))
-    return rows.repartition(count, F.element_at(numbers, F.col(SHARD) + 1))
+    numbers = ", ".join(map(str, _partition_numbers(count)))
+    return rows.repartition(count, F.expr(f"element_at(array({numbers}), {SHARD} + 1)"))
 
 
 @lru_cache

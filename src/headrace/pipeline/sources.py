@@ -10,13 +10,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.errors import ConfigError, Transient
 from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.model.checkpoints import JsonObject
 from headrace.model.collections import Collection, pointer_tokens
 from headrace.model.reduction_schema import Location, Strategy
-from headrace.pipeline.frames import frame_of_columns
+from headrace.pipeline.frames import MakeFrame, frame_of_columns
 from headrace.pipeline.json_values import frame_of_json
 from headrace.pipeline.kafka_offsets import EARLIEST, end_offsets, isolation_level
 from headrace.pipeline.settings import (
@@ -41,7 +42,7 @@ class Reading:
     """The source of one binding."""
 
     stream: DataFrame
-    frame: Callable[[DataFrame], DataFrame]
+    frame: MakeFrame
     """From rows of the stream to a frame of documents."""
     description: str
     """What it reads; another text means another source."""
@@ -146,7 +147,7 @@ def _collection(
         )
     return Reading(
         stream,
-        lambda rows: frame_of_columns(rows, collection, ["_lsn", "_row"]),
+        frame_of_columns(stream.schema, collection, ["_lsn", "_row"]),
         f"collection {'.'.join(catalog.identifier(source.collection))}",
         _Columns(spark, table, source.collection, stream).check,
     )
@@ -205,7 +206,7 @@ def _kafka(
         .select(F.col("value").cast("string").alias("value"), "partition", "offset")
     )
     description = f"kafka topic {source.topic}"
-    return Reading(stream, lambda rows: frame_of_json(rows, collection), description, start=dict(start or {}))
+    return Reading(stream, frame_of_json(collection), description, start=dict(start or {}))
 
 
 def _format(spark: SparkSession, source: FormatSource, collection: Collection) -> Reading:
@@ -225,15 +226,14 @@ def reading_of(
         known = ", ".join(stream.columns)
         raise ConfigError(f"{description}: it is ordered by {unknown[0]!r}, and its columns are {known}")
     if order_by:
-        return Reading(
-            stream, lambda rows: frame_of_columns(rows, collection, order_by, breaks_ties=True), description
-        )
+        make = frame_of_columns(stream.schema, collection, order_by, breaks_ties=True)
+        return Reading(stream, make, description)
     if order_matters(collection):
         raise ConfigError(
             f"{description}: of two rows with one key the last wins, and nothing says which that is: name "
             "the columns that tell in `order_by`"
         )
-    return Reading(stream, lambda rows: _in_any_order(rows, collection), description)
+    return Reading(stream, _in_any_order(stream.schema, collection), description)
 
 
 def order_matters(collection: Collection) -> bool:
@@ -246,6 +246,7 @@ def order_matters(collection: Collection) -> bool:
     return any(one.strategy not in _ANY_ORDER or one.key for one in others)
 
 
-def _in_any_order(rows: DataFrame, collection: Collection) -> DataFrame:
-    numbered = rows.withColumn(_NUMBER, F.monotonically_increasing_id())
-    return frame_of_columns(numbered, collection, [_NUMBER], unseen=[_NUMBER])
+def _in_any_order(schema: StructType, collection: Collection) -> MakeFrame:
+    numbered = StructType([*schema.fields, StructField(_NUMBER, LongType())])
+    make = frame_of_columns(numbered, collection, [_NUMBER], unseen=[_NUMBER])
+    return lambda rows: make(rows.withColumn(_NUMBER, F.monotonically_increasing_id()))
