@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pyarrow as pa
 
@@ -13,7 +15,7 @@ from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.model.checkpoints import JsonObject
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -84,27 +86,54 @@ class Sink(ABC):
 
 @dataclass(frozen=True)
 class Place:
-    """Where rows go, and whose they are."""
+    """Where rows go, whose they are, and how they are kept there."""
 
     location: str
-    """As the format has it: a folder's URL, the name of a table."""
+    """As the format has it: a folder's URL, the name of a table, a topic."""
     writer: str
     """The name of the materialization; several may write to one location."""
     schema: str = ""
-    """Of the rows, in Spark's DDL; that of the first rows if empty. `epoch` is the epoch's number."""
+    """Of the rows, in Spark's DDL; that of the first rows if empty."""
     owned: str = ""
     """The column that holds the writer's name."""
     catalog: CatalogSettings | None = None
     """For formats that have tables. Its settings are those of the Spark session already."""
+    epoch: str = "epoch"
+    """The column that holds the epoch's number; empty if rows do not tell."""
+    keys: tuple[str, ...] = ()
+    """The key's columns, of a full view: one row for each key, which the next row with it replaces. Empty
+    where rows are appended."""
+    key: tuple[str, ...] = ()
+    """The key's columns also where rows are appended, if they have one."""
+    partitions: tuple[str, ...] = ()
+    """Columns by whose values the format lays its files out."""
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of the format and of its storage, as the user wrote them; may hold secrets."""
+
+    @property
+    def is_view(self) -> bool:
+        return bool(self.keys)
 
 
 class RowSink(Sink):
-    """Appends an epoch's rows somewhere, in one format. Its handles say under `rows` how many there were."""
+    """Keeps an epoch's rows somewhere, in one format: appended, or one for each key (`Place.keys`).
+
+    Its handles say under `rows` how many there were. `prepare` refuses, before anything is staged, rows that
+    the place cannot take: it may get new columns, which are null in what it has, and nothing else changes.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    """What Spark has to have for it, of what `headrace run` can get by itself: `hudi`, `kafka`."""
+    can_keep_views: ClassVar[bool] = True
+    """Whether the format takes places that have keys."""
 
     @classmethod
     @abstractmethod
     def open(cls, name: str, place: Place, spark: SparkSession) -> Self:
-        """One that is called `name` in its materialization; refuses a place that the format cannot have."""
+        """One that is called `name` in its materialization; refuses a place that the format cannot have.
+
+        Touches nothing there yet.
+        """
 
     @classmethod
     @abstractmethod
@@ -113,8 +142,50 @@ class RowSink(Sink):
 
     @abstractmethod
     def rewind(self, epoch: int) -> None:
-        """Removes the writer's rows of later epochs, which will come again. May be repeated.
+        """Removes what later epochs brought, which will come again; -1: all of it. May be repeated.
 
         Called between `start` and the first `prepare`. Everything that was decided is committed by then;
-        somebody who was replaced may still commit it once more, and that must not bring it back.
+        somebody who was replaced may still commit it once more, and that must not bring it back. A place that
+        cannot go back refuses with what to do.
         """
+
+    def current(self) -> DataFrame | None:
+        """All rows of a view as readers see them now; None if there are none yet.
+
+        Called on the driver before `prepare` of an epoch, when the one before is committed. What comes is
+        reduced with it, if the collection's schema asks for that.
+        """
+        raise NotImplementedError(f"{type(self).__name__} keeps no views")
+
+    def committed(self) -> JsonObject | None:
+        """The runtime checkpoint of the last epoch that readers see, as the place itself tells it.
+
+        None if nothing was committed yet, or the format cannot tell. Called after `start` and the commit of
+        what was decided; a recovery log that was lost is made anew from it.
+        """
+        return None
+
+    def maintain(self, age: timedelta, kept: JsonObject | None) -> Iterator[str]:  # noqa: ARG002
+        """Compacts small files, expires what is older than `age`, and removes files that nothing refers to.
+
+        Yields a sentence on each thing that was done. Called at any time and in any process, also while a
+        pipeline writes to the place: it never touches what is younger than `age`, nor what `kept`, the handle
+        of the last decided epoch, still needs.
+        """
+        return iter(())
+
+    @classmethod
+    def audit(cls, place: Place, decided: Mapping[int, int]) -> Iterator[str]:
+        """Sentences on what is wrong with the place: an epoch that is missing, or there twice.
+
+        `decided` has the rows of each epoch that the recovery log still knows and that is committed. Nothing
+        is changed, and Spark is not needed. By default rows are counted by their epoch.
+        """
+        if place.is_view or not place.epoch:
+            return
+        found: Counter[int] = Counter()
+        for batch in cls.read(place, [place.epoch], None):
+            found.update(batch.column(0).to_pylist())
+        for epoch, rows in sorted(decided.items()):
+            if found[epoch] != rows:
+                yield f"epoch {epoch} was committed with {rows} rows, and {found[epoch]} are there"

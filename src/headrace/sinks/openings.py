@@ -1,0 +1,141 @@
+"""Who started last in a place that has only files, and what was taken back there.
+
+    00000000000000000001.json   {"fence": 1, "generation": 0, "rewinds": []}
+    00000000000000000002.json   {"fence": 2, "generation": 0, "rewinds": []}
+    00000000000000000003.json   {"fence": 2, "generation": 1, "rewinds": [{"generation": 1, "after": 7}]}
+
+Each record is an object that only one can create, after the last, and says all that the ones before it said.
+Whoever starts takes the place at which everybody before him would have taken something back. So one who was
+replaced and wakes up late takes back nothing, and the order of records is the order of events.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from headrace.errors import Fenced
+from headrace.model.checkpoints import to_json
+from headrace.objects import NoSuchObject, ObjectExists, ObjectStore
+
+_KEPT = 20  # records before the last, for people who look
+
+
+@dataclass(frozen=True)
+class Rewind:
+    generation: int
+    """The first that is not touched by it."""
+    after: int
+    """The last epoch that stays."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    number: int = 0
+    fence: int = 0
+    generation: int = 0
+    """How often something was taken back."""
+    rewinds: tuple[Rewind, ...] = ()
+
+    def counts(self, generation: int, epoch: int) -> bool:
+        """Whether what was prepared in a generation was not taken back since."""
+        return all(epoch <= rewind.after for rewind in self.rewinds if rewind.generation > generation)
+
+    def rewound(self, after: int) -> Opening:
+        """One that is further back makes those before it needless."""
+        generation = self.generation + 1
+        kept = tuple(rewind for rewind in self.rewinds if rewind.after < after)
+        rewinds = (*kept, Rewind(generation, after))
+        return Opening(self.number + 1, self.fence, generation, rewinds)
+
+    def encode(self) -> bytes:
+        """Never the same twice, so that whoever has created it knows it again."""
+        rewinds = [vars(rewind) for rewind in self.rewinds]
+        said = {"fence": self.fence, "generation": self.generation, "rewinds": rewinds, "id": uuid4().hex}
+        return to_json(said).encode()
+
+    @classmethod
+    def decode(cls, number: int, data: bytes) -> Opening:
+        raw: Mapping[str, Any] = json.loads(data)
+        rewinds = tuple(Rewind(**rewind) for rewind in raw["rewinds"])
+        return cls(number, raw["fence"], raw["generation"], rewinds)
+
+
+class Openings:
+    """The records of one writer in one place."""
+
+    def __init__(self, store: ObjectStore, folder: str, name: str) -> None:
+        self._store, self._folder, self._name = store, folder, name
+
+    def last(self) -> Opening:
+        while True:
+            numbers = self._numbers()
+            if not numbers:
+                return Opening()
+            try:
+                data = self._store.get(self._path(numbers[-1]), "read who started last")
+            except NoSuchObject:
+                continue  # removed, since there are many later ones
+            return Opening.decode(numbers[-1], data)
+
+    def take(self, decided: int | None, fence: int) -> Opening:
+        """Called by `Sink.start`. One who was replaced before he came here is refused.
+
+        A log that was lost begins anew, also with its fences; nothing is decided in it.
+        """
+        while True:
+            last = self.last()
+            check_fence(self._name, last.fence, decided, fence)
+            taken = Opening(last.number + 1, told(fence), last.generation, last.rewinds)
+            if self._create(taken):
+                for number in self._numbers():
+                    if number < taken.number - _KEPT:
+                        self._store.remove(self._path(number), "remove old records")
+                return taken
+
+    def rewind(self, opened: Opening | None, after: int) -> Opening:
+        """Called by `RowSink.rewind`, with what `take` returned; None if it was not called."""
+        last = self.last()
+        rewound = (opened or last).rewound(after)
+        if last.number != rewound.number - 1 or not self._create(rewound):
+            raise replaced(self._name)
+        return rewound
+
+    def _create(self, opening: Opening) -> bool:
+        """False if somebody else has created it, or a later one."""
+        path, data, what = self._path(opening.number), opening.encode(), "say who started last"
+        try:
+            self._store.create(path, data, what)
+        except ObjectExists:
+            with suppress(NoSuchObject):
+                # It may be our own: the answer was lost, and the store was asked again.
+                return self._store.get(path, what) == data and self._numbers()[-1] == opening.number
+            return False
+        return self._numbers()[-1] == opening.number
+
+    def _numbers(self) -> list[int]:
+        paths = self._store.list(self._folder, "look who started last")
+        names = [path.rpartition("/")[2].removesuffix(".json") for path in paths]
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def _path(self, number: int) -> str:
+        return f"{self._folder}/{number:020}.json"
+
+
+def told(fence: int) -> int:
+    """The largest number is for who wants all removed that was there before, whatever fences it had."""
+    return fence if fence < sys.maxsize else 0
+
+
+def check_fence(name: str, last: int, decided: int | None, fence: int) -> None:
+    if fence < last and decided is not None:
+        raise replaced(name)
+
+
+def replaced(name: str) -> Fenced:
+    return Fenced(f"sink {name}: another coordinator has started since, so this one may take back nothing")
