@@ -15,34 +15,24 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.errors import ConfigError, EndpointError, EndpointUnavailable, UnexpectedFailure
-from headrace.sinks import parquet
-from headrace.sinks.parquet import ParquetSink, read_label
+from headrace.errors import (
+    ConfigError,
+    EndpointError,
+    EndpointUnavailable,
+    Fenced,
+    UnexpectedFailure,
+)
+from headrace.sinks import parquet_folder
+from headrace.sinks.contract import Place
+from headrace.sinks.parquet import ParquetSink
+from headrace.sinks.parquet_folder import read_label
 from tests.sinks.conftest import Rows, an_epoch
+from tests.sinks.parquet_place import committed, sink_of, staged, values
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "dead letters"  # a space, which URLs quote and Hadoop does not
-
-
-def sink_of(folder: Path) -> ParquetSink:
-    """A new one each time, as in a new process."""
-    return ParquetSink("dead", folder.as_uri())
-
-
-def values(folder: Path) -> list[int]:
-    """As a reader sees the folder who knows nothing of us."""
-    if not folder.exists():
-        return []
-    table = ds.dataset(folder, format="parquet", partitioning="hive").to_table()
-    return sorted(table["value"].to_pylist()) if "value" in table.column_names else []
-
-
-def staged(folder: Path) -> list[str]:
-    return (
-        sorted(path.name for path in (folder / "_staged").iterdir()) if (folder / "_staged").exists() else []
-    )
 
 
 def test_nothing_is_seen_before_the_commit_and_all_after_it(
@@ -57,7 +47,9 @@ def test_nothing_is_seen_before_the_commit_and_all_after_it(
     assert staged(folder) == []
     published = folder / "epoch=00000000000000000012"
     assert not [path.name for path in published.iterdir() if path.name.startswith(".")]
-    assert read_label(published) == {"id": handle["staged"], "epoch": 12, "rows": 3}
+    label = read_label(published)
+    assert (label.id, label.epoch, label.rows) == (handle["staged"], 12, 3)
+    assert label.runtime_checkpoint == {"offsets": 12}
     read = spark.read.parquet(str(folder))
     assert sorted(row["value"] for row in read.collect()) == [120, 121, 122]
     assert {row["epoch"] for row in read.collect()} == {12}
@@ -187,13 +179,13 @@ def test_everything_is_synced_before_it_is_relied_on(
     folder: Path, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    real = parquet._sync
+    real = parquet_folder._sync
 
     def sync(path: Path) -> None:
         synced.append(path)
         real(path)
 
-    monkeypatch.setattr(parquet, "_sync", sync)
+    monkeypatch.setattr(parquet_folder, "_sync", sync)
     handle = sink_of(folder).prepare(an_epoch(0), rows(0))
     place = folder / "_staged" / handle["staged"]
     assert {*place.iterdir(), place, place.parent, folder, folder.parent} <= set(synced)
@@ -212,7 +204,7 @@ def test_a_sync_that_fails_is_tried_again(folder: Path, rows: Rows, monkeypatch:
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr(parquet, "_sync", broken)
+        patched.setattr(parquet_folder, "_sync", broken)
         with pytest.raises(
             EndpointUnavailable, match=r"sink dead: the folder .* cannot publish epoch 0: Input/output"
         ):
@@ -229,17 +221,22 @@ def test_what_spark_cannot_write_is_one_sentence(folder: Path, spark: SparkSessi
     assert (staged(folder), values(folder)) == ([], [])
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/dead", "hdfs://host/x", "file://elsewhere/x", ""])
-def test_other_places_are_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match="use the format iceberg there"):
-        ParquetSink("dead", url)
+def test_places_that_cannot_be() -> None:
+    for url in ("hdfs://host/x", "file://elsewhere/x", ""):
+        with pytest.raises(ConfigError, match="is no folder"):
+            ParquetSink("dead", Place(url, "view"))
+    with pytest.raises(ConfigError, match="cannot be updated by key"):
+        ParquetSink("dead", Place("/srv/x", "view", keys=("id",)))
+    with pytest.raises(ConfigError, match="a folder has no option 'region'"):
+        ParquetSink("dead", Place("/srv/x", "view", options={"region": "x"}))
 
 
 CHILD = """
 import json, os, sys
 from pathlib import Path
-from headrace.sinks import parquet
-sink = parquet.ParquetSink("dead", sys.argv[1])
+from headrace.sinks.contract import Place
+from headrace.sinks.parquet import ParquetSink
+sink = ParquetSink("dead", Place(sys.argv[1], "view"))
 real = Path.rename
 def rename(self, target):
     if sys.argv[3] == "after":
@@ -272,7 +269,7 @@ def test_a_commit_goes_to_the_folder_that_was_staged_in(folder: Path, rows: Rows
     elsewhere.commit(0, handle)
     elsewhere.abort(1, never)
     assert (values(folder), staged(folder)) == ([0, 1, 2], [])
-    assert not elsewhere.folder.exists()
+    assert not folder.with_name("elsewhere").exists()
 
 
 def test_who_was_replaced_does_not_bring_back_what_was_rewound(folder: Path, rows: Rows) -> None:
@@ -288,3 +285,77 @@ def test_who_was_replaced_does_not_bring_back_what_was_rewound(folder: Path, row
     with pytest.raises(EndpointError, match="is there already, with other rows"):
         sink_of(folder).commit(1, handle)
     assert values(folder) == [10]
+
+
+def test_who_was_replaced_takes_back_nothing(folder: Path, rows: Rows) -> None:
+    committed(folder, 0, rows(0))
+    zombie, successor = sink_of(folder), sink_of(folder)
+    zombie.start(0, None, 1)
+    successor.start(0, None, 2)
+    successor.commit(1, successor.prepare(an_epoch(1, fence=2), rows(1)))
+    with pytest.raises(Fenced, match="another coordinator has started since"):
+        zombie.rewind(0)
+    with pytest.raises(Fenced):  # it was stopped before it came here
+        sink_of(folder).start(0, None, 1)
+    assert values(folder) == [0, 1, 2, 10, 11, 12]
+    successor.rewind(0)
+    assert values(folder) == [0, 1, 2]
+    lost = sink_of(folder)  # a log that was lost begins anew
+    lost.start(None, None, 1)
+    lost.rewind(-1)
+    assert values(folder) == []
+
+
+def test_who_was_replaced_before_there_was_a_folder_takes_back_nothing(folder: Path, rows: Rows) -> None:
+    zombie, successor = sink_of(folder), sink_of(folder)
+    zombie.start(None, None, 1)
+    successor.start(None, None, 2)
+    successor.commit(0, successor.prepare(an_epoch(0, fence=2), rows(0)))
+    with pytest.raises(Fenced):
+        zombie.rewind(-1)
+    assert values(folder) == [0, 1, 2]
+
+
+def test_a_reader_sees_whole_epochs_at_every_moment(folder: Path, rows: Rows) -> None:
+    handles = [sink_of(folder).prepare(an_epoch(number), rows(number, 20)) for number in range(10)]
+    seen: list[list[int]] = []
+    done = threading.Event()
+
+    def poll() -> None:
+        while not done.is_set():
+            seen.append(values(folder))
+
+    reader = threading.Thread(target=poll)
+    reader.start()
+    for number, handle in enumerate(handles):
+        sink_of(folder).commit(number, handle)
+    done.set()
+    reader.join()
+    seen.append(values(folder))
+    whole = [sorted(v for n in range(count) for v in range(n * 10, n * 10 + 20)) for count in range(11)]
+    assert [found for found in seen if found not in whole] == []
+    assert seen[-1] == whole[-1]
+
+
+def test_who_is_replaced_while_he_takes_back_leaves_what_his_successor_has(
+    folder: Path, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        committed(folder, number, rows(number))
+    zombie, successor = sink_of(folder), sink_of(folder)
+    zombie.start(1, None, 1)
+    again = rows(1, 1)
+    real = Path.rename
+
+    def rename(self: Path, target: Path) -> Path:
+        """The zombie sleeps before its first one."""
+        monkeypatch.setattr(Path, "rename", real)
+        successor.start(1, None, 2)
+        successor.rewind(0)
+        successor.commit(1, successor.prepare(an_epoch(1, fence=2), again))
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(Fenced):
+        zombie.rewind(0)
+    assert values(folder) == [0, 1, 2, 10]

@@ -1,0 +1,291 @@
+"""Epochs of Parquet files in a folder of this machine.
+
+    folder/epoch=00000000000000000012/part-....parquet    what readers see: a partitioned dataset
+    folder/_staged/00000000000000000013-2-5f0c.../        prepared under fence 2, and seen by nobody
+    folder/_openings/                                     who may take something back
+
+A folder is filled under `_staged`, synced, and gets its final name by one rename.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.errors import EndpointError, EndpointUnavailable, HeadraceError
+from headrace.model.checkpoints import JsonObject
+from headrace.sinks.columns import Columns, arrow_type, columns_of, grown
+from headrace.sinks.contract import Epoch, Sink
+from headrace.sinks.file_reading import read_file
+from headrace.sinks.openings import Opening, Openings, replaced
+from headrace.sinks.parquet_layout import Label, Layout
+from headrace.sinks.roots import Root
+from headrace.sinks.spark_calls import setting, spark_failures
+from headrace.sinks.staging import Attempt
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_STAGED = "_staged"
+_OPENINGS = "_openings"
+# In each published folder; by its underscore no reader takes it for data.
+_LABEL = "_headrace.json"
+
+
+class FolderRows(Sink):
+    """Appends each epoch's rows."""
+
+    def __init__(self, name: str, layout: Layout) -> None:
+        folder = layout.root.folder
+        assert folder is not None, "object storage has manifests"
+        self.name = name
+        self.folder = folder
+        self._layout = layout
+        self._is_rooted = False
+        self._opened: Opening | None = None  # None: not started
+        self._known: Columns | None = None
+
+    def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
+        self._opened = Opening(fence=fence)
+        if not self.folder.exists():
+            return
+        self._opened = self._openings().take(decided, fence)
+        kept = handle.get("staged") if handle else None
+        with self._speaking("remove what was never decided"):
+            for path in self._list(self.folder / _STAGED):
+                attempt = Attempt.named(path.name)
+                # Those of a later fence belong to somebody who took over from us while we slept.
+                if attempt and attempt.fence < fence and path.name != kept:
+                    self._remove(path)
+
+    def prepare(self, epoch: Epoch, rows: DataFrame | None) -> JsonObject:
+        target = self.folder / self._layout.folder(epoch.number)
+        if target.exists():
+            raise EndpointError(
+                f"{target} is there already, and epoch {epoch.number} was never decided "
+                "here: another pipeline writes to this folder, or the state of this one was removed; choose "
+                "another folder, or move this one away"
+            )
+        if rows is None:
+            return {}
+        columns = self._grown(rows)
+        attempt = Attempt.new(epoch.number, epoch.fence)
+        staged = self.folder / _STAGED / attempt.name
+        try:
+            self._write(rows, staged)
+        except HeadraceError:
+            self._remove(staged)  # nobody would before the next start
+            raise
+        with self._speaking(f"prepare epoch {epoch.number}"):
+            files = self._data_files(staged)
+            count = sum(pq.read_metadata(file).num_rows for file in files)
+            if not count:
+                self._remove(staged)
+                return {}
+            if self._opened is not None and not self._opened.number:
+                self._opened = self._openings().take(None, self._opened.fence)
+            label = Label(attempt.name, epoch.number, count, epoch.runtime_checkpoint, columns)
+            (staged / _LABEL).write_text(json.dumps(asdict(label), default=dict))
+            folders = {folder for file in files for folder in file.parents if folder.is_relative_to(staged)}
+            for path in (*files, staged / _LABEL, *folders):
+                _sync(path)
+            self._sync_parents(staged)
+        return {"folder": str(self.folder), "staged": attempt.name, "rows": count}
+
+    def commit(self, epoch: int, handle: JsonObject) -> None:
+        folder, name = Path(handle["folder"]), handle["staged"]
+        staged, target = folder / _STAGED / name, folder / self._layout.folder(epoch)
+        with self._speaking(f"publish epoch {epoch}"):
+            try:
+                staged.rename(target)
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+                if not self._is_published(target, name):  # before, or by somebody else at this moment
+                    raise self._missing(epoch, staged, target) from None
+            # Also for one that was published before: whoever did so may have died before this.
+            _sync(folder)
+            with suppress(FileNotFoundError):
+                _sync(staged.parent)
+
+    def abort(self, epoch: int, handle: JsonObject) -> None:
+        with self._speaking(f"abort epoch {epoch}"):
+            self._remove(Path(handle["folder"]) / _STAGED / handle["staged"])
+
+    def rewind(self, epoch: int) -> None:
+        """Readers lose what was published an epoch at a time, the last one first."""
+        if not self.folder.exists():
+            return
+        openings = self._openings()
+        self._opened = openings.rewind(self._opened, epoch)
+        with self._speaking(f"go back to epoch {epoch}"):
+            for number, path in sorted(self._published(), reverse=True):
+                if number <= epoch:
+                    break
+                expected = read_label(path).id
+                if openings.last() != self._opened:
+                    raise replaced(self.name)
+                hidden = self.folder / _STAGED / Attempt.new(number, 0).name
+                hidden.parent.mkdir(exist_ok=True)
+                path.rename(hidden)  # so that nobody reads half of it
+                if read_label(hidden).id != expected:  # somebody took over between the two lines above
+                    hidden.rename(path)
+                    raise replaced(self.name)
+                _sync(self.folder)
+                self._remove(hidden)
+
+    def read(self, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
+        published = sorted(self._published())
+        types = self._types(published[-1][1]) if published else {}
+        for number, folder in published:
+            if epoch not in (None, number):
+                continue
+            wanted = self._layout.wanted(columns, types)
+            try:
+                for file in sorted(folder.rglob("*.parquet")):
+                    path = file.relative_to(self.folder)
+                    partition = dict(_partition(part) for part in path.parts[1:-1])
+                    constants = self._layout.constants(number, partition)
+                    yield from read_file(Root(self.folder.as_uri()), str(path), constants, wanted)
+            except FileNotFoundError:
+                continue  # the pipeline went back to an earlier epoch meanwhile
+
+    def committed(self) -> JsonObject | None:
+        published = sorted(self._published())
+        return read_label(published[-1][1]).runtime_checkpoint if published else None
+
+    def maintain(self, age: timedelta, kept: JsonObject | None) -> Iterator[str]:
+        before = datetime.now(UTC) - age
+        needed = kept.get("staged") if kept else None
+        with self._speaking("be cleaned up"):
+            for path in self._list(self.folder / _STAGED):
+                attempt = Attempt.named(path.name)
+                if attempt and attempt.began_at < before and path.name != needed:
+                    self._remove(path)
+                    yield f"removed {path}, which was never committed"
+
+    def _types(self, folder: Path) -> dict[str, pa.DataType]:
+        columns: Columns = {}
+        with suppress(FileNotFoundError):  # the pipeline went back to an earlier epoch meanwhile
+            columns = read_label(folder).columns
+        if columns:
+            return {name: arrow_type(kind) for name, kind in columns.items()}
+        files = sorted(folder.rglob("*.parquet"))  # of an older version, whose labels said less
+        return {field.name: field.type for field in pq.read_schema(files[0])} if files else {}
+
+    def _grown(self, rows: DataFrame) -> Columns:
+        if self._known is None:
+            published = sorted(self._published())
+            self._known = read_label(published[-1][1]).columns if published else {}
+        return grown(self._known, columns_of(rows), str(self.folder))
+
+    def _write(self, rows: DataFrame, staged: Path) -> None:
+        with self._speaking("be written"):
+            staged.parent.mkdir(parents=True, exist_ok=True)
+        writer = rows.drop(*self._layout.not_written).write
+        writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        if self._layout.place.partitions:
+            writer = writer.partitionBy(*self._layout.place.partitions)
+        # By default Spark writes a kind of time that others call deprecated, and that has no zone.
+        instants = setting(rows.sparkSession, "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        with spark_failures(f"sink {self.name}: Spark cannot write {staged}"), instants:
+            # Not as_uri: Hadoop's paths are not quoted.
+            writer.parquet(f"file://{staged}")
+
+    def _data_files(self, staged: Path) -> list[Path]:
+        """Removes Hadoop's own files, which would stay behind for good."""
+        files = []
+        for path in sorted(staged.rglob("*")):
+            if path.is_file() and path.name.startswith((".", "_")):
+                path.unlink()
+            elif path.is_file():
+                files.append(path)
+        return files
+
+    def _published(self) -> Iterator[tuple[int, Path]]:
+        for path in self._list(self.folder):
+            number = self._layout.epoch_of(path.name)
+            if number is not None:
+                yield number, path
+
+    def _is_published(self, target: Path, name: str) -> bool:
+        if not target.exists():
+            return False
+        label = read_label(target)
+        if label.id == name:
+            return True
+        raise EndpointError(
+            f"{target} is there already, with other rows than epoch {label.epoch} has here: another "
+            "pipeline writes to this folder; choose another one for it, and move this epoch away"
+        )
+
+    def _missing(self, epoch: int, staged: Path, target: Path) -> EndpointError:
+        return EndpointError(
+            f"epoch {epoch} was prepared in {staged} and is neither there nor in {target}: restore it from a "
+            "backup of the folder"
+        )
+
+    def _list(self, folder: Path) -> list[Path]:
+        try:
+            return list(folder.iterdir())
+        except FileNotFoundError:
+            return []
+
+    def _remove(self, path: Path) -> None:
+        if path.is_dir():
+            # A task that was given up may still put a file there; the next start finds it.
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+    def _openings(self) -> Openings:
+        return Openings(Root(self.folder.as_uri()).objects(), _OPENINGS, self.name)
+
+    def _sync_parents(self, staged: Path) -> None:
+        """The first time all the way up: any of them may have been made just now."""
+        _sync(staged.parent)
+        _sync(self.folder)
+        if not self._is_rooted:
+            for folder in self.folder.parents:
+                with suppress(PermissionError):  # not ours, and so not made by us
+                    _sync(folder)
+            self._is_rooted = True
+
+    @contextmanager
+    def _speaking(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise EndpointUnavailable(
+                f"sink {self.name}: the folder {self.folder} cannot {what}: {error.strerror or error}"
+            ) from error
+
+
+def read_label(folder: Path) -> Label:
+    """What a published folder says of itself."""
+    return Label.of(json.loads((folder / _LABEL).read_text()))
+
+
+def _partition(folder: str) -> tuple[str, str | None]:
+    name, _, value = folder.partition("=")
+    return unquote(name), None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

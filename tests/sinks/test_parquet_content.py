@@ -1,0 +1,102 @@
+"""What is in a folder of Parquet files: partitions, columns, and where it stands."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from headrace.errors import (
+    SchemaError,
+)
+from headrace.sinks.contract import Place
+from headrace.sinks.parquet import ParquetSink
+from tests.sinks.conftest import Rows, an_epoch
+from tests.sinks.parquet_place import committed, sink_of, staged, values
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "dead letters"  # a space, which URLs quote and Hadoop does not
+
+
+def test_partitions_are_folders_in_the_folder_of_an_epoch(folder: Path, rows: Rows) -> None:
+    parted = rows(7, 4).selectExpr("*", "concat('a/', value % 2) as part", "date'2026-11-16' as day")
+    committed(folder, 7, parted, partitions=("part", "day"))
+    found = duckdb.execute(
+        f"SELECT epoch, part, day, value FROM read_parquet('{folder}/epoch=*/**/*.parquet', "
+        "hive_partitioning = true, hive_types = {'epoch': BIGINT}) ORDER BY value"
+    ).fetchall()
+    assert [(row[0], row[1], str(row[2]), row[3]) for row in found] == [
+        (7, "a/0", "2026-11-16", 70),
+        (7, "a/1", "2026-11-16", 71),
+        (7, "a/0", "2026-11-16", 72),
+        (7, "a/1", "2026-11-16", 73),
+    ]
+    place = Place(folder.as_uri(), "view", partitions=("part", "day"))
+    table = pa.Table.from_batches(ParquetSink.read(place, ["value", "part", "day", "epoch"], 7))
+    assert table.schema.field("day").type == pa.date32()
+    assert sorted(table.to_pylist(), key=lambda row: row["value"])[1] == {
+        "value": 71,
+        "part": "a/1",
+        "day": table["day"][0].as_py(),
+        "epoch": 7,
+    }
+
+
+def test_an_epoch_column_that_readers_would_skip_is_in_the_files(folder: Path, rows: Rows) -> None:
+    frame = rows(3).withColumnRenamed("epoch", "_epoch").selectExpr("*", "'mine' as epoch")
+    committed(folder, 3, frame, epoch="_epoch")
+    table = ds.dataset(folder, format="parquet", partitioning="hive").to_table()
+    assert table.select(["_epoch", "epoch"]).to_pylist() == [{"_epoch": 3, "epoch": "mine"}] * 3
+    place = Place(folder.as_uri(), "view", epoch="_epoch")
+    assert list(ParquetSink.audit(place, {3: 3})) == []
+    assert list(ParquetSink.audit(place, {3: 4, 4: 1})) == [
+        "epoch 3 was committed with 4 rows, and 3 are there",
+        "epoch 4 was committed with 1 rows, and 0 are there",
+    ]
+
+
+def test_new_columns_are_null_in_what_is_there(folder: Path, rows: Rows) -> None:
+    committed(folder, 0, rows(0, 1))
+    committed(folder, 1, rows(1, 1).selectExpr("*", "array('x') as new"))
+    committed(folder, 2, rows(2, 1))
+    place = Place(folder.as_uri(), "view")
+    read = pa.Table.from_batches(ParquetSink.read(place, ["value", "new"], None)).to_pylist()
+    assert sorted(read, key=lambda row: row["value"]) == [
+        {"value": 0, "new": None},
+        {"value": 10, "new": ["x"]},
+        {"value": 20, "new": None},
+    ]
+
+
+def test_any_other_change_of_columns_is_refused_before_anything_is_staged(folder: Path, rows: Rows) -> None:
+    committed(folder, 0, rows(0))
+    for change in ("cast(value as string) as value", "value as VALUE"):
+        changed = rows(1).drop("value").join(rows(1).selectExpr(change))
+        with pytest.raises(SchemaError, match=r"has the column 'value' as long|differs in case only"):
+            sink_of(folder).prepare(an_epoch(1), changed)
+    assert staged(folder) == []
+
+
+def test_the_folder_tells_where_its_last_epoch_ends(folder: Path, rows: Rows) -> None:
+    assert sink_of(folder).committed() is None
+    for number in range(3):
+        committed(folder, number, rows(number))
+    assert sink_of(folder).committed() == {"offsets": 2}
+    sink_of(folder).rewind(1)
+    assert sink_of(folder).committed() == {"offsets": 1}
+
+
+def test_maintenance_removes_old_attempts_but_what_is_kept(folder: Path, rows: Rows) -> None:
+    kept = sink_of(folder).prepare(an_epoch(0), rows(0))
+    sink_of(folder).prepare(an_epoch(0), rows(0))
+    assert list(sink_of(folder).maintain(timedelta(hours=1), kept)) == []
+    (told,) = sink_of(folder).maintain(timedelta(0), kept)
+    assert "was never committed" in told
+    sink_of(folder).commit(0, kept)
+    assert values(folder) == [0, 1, 2]
