@@ -1,0 +1,298 @@
+"""Rows in a Delta table, an epoch at a time, by the Rust library: Spark writes the files, and no more.
+
+    data/00000000000000000012-2-019c.../....parquet    an epoch's rows, in the table once the log names them
+    _headrace/<writer>/staged/                         attempts that are not committed
+    _headrace/<writer>/rows/                           rows of a view that are to be merged
+    _headrace/<writer>/checkpoints/                    where recent epochs end in their sources
+
+Readers and VACUUM pass over what begins with an underscore. The commit is one entry of the log, which carries
+the epoch as an application transaction: see `delta_table`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from headrace.errors import ConfigError, EndpointError, HeadraceError
+from headrace.model.checkpoints import JsonObject
+from headrace.objects import ObjectStore
+from headrace.sinks.columns import Columns, columns_of, grown
+from headrace.sinks.contract import Epoch, Place, RowSink
+from headrace.sinks.delta_checkpoints import Checkpoints
+from headrace.sinks.delta_commit import DATA, add_actions, merge, take_back
+from headrace.sinks.delta_reading import current_rows, read_rows
+from headrace.sinks.delta_table import Progress, Table, Tables
+from headrace.sinks.delta_upkeep import OWN, audit_table, keep_up
+from headrace.sinks.openings import check_fence, replaced, told
+from headrace.sinks.roots import Root, root_of
+from headrace.sinks.staged_files import stage
+from headrace.sinks.staging import Attempt, Staging
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TABLE_PROPERTY = "delta."
+
+
+class DeltaSink(RowSink):
+    """Appends each epoch's rows to a table, or merges them by key. The table is made if it is not there."""
+
+    def __init__(self, name: str, place: Place, spark: SparkSession, root: Root | None = None) -> None:
+        """`root` is where something was prepared, if not where the place is now."""
+        self.name = name
+        self._place, self._spark = place, spark
+        self._root = root or _root(place)
+        self._root.check()
+        if place.is_view and place.owned:
+            raise ConfigError("a view has its table for itself: several can append to one Delta table only")
+        properties = {key: value for key, value in place.options.items() if key.startswith(_TABLE_PROPERTY)}
+        self._tables = Tables(self._root, place.writer, name, properties)
+        self._folder = f"{OWN}/{_folder_name(self._tables.own)}"
+        self._started: tuple[int | None, int] | None = None
+        self._opened: int | None = None  # None: not started; 0: there was no table yet
+
+    @classmethod
+    def open(cls, name: str, place: Place, spark: SparkSession) -> Self:
+        return cls(name, place, spark)
+
+    @classmethod
+    def read(cls, place: Place, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
+        return read_rows(place, Tables(_root(place), place.writer, "reader"), columns, epoch)
+
+    @classmethod
+    def audit(cls, place: Place, decided: Mapping[int, int]) -> Iterator[str]:
+        wrong = list(audit_table(place, Tables(_root(place), place.writer, "reader")))
+        yield from wrong or super().audit(place, decided)  # rows are counted if all files are there
+
+    def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
+        self._started, self._opened = (decided, fence), 0
+        if self._root.folder and not self._root.folder.exists():
+            return
+        table = self._tables.load()
+        if table is not None:
+            self._open()
+            table = self._tables.must_load()
+        kept = handle.get("staged") if handle else None
+        for attempt in list(self._staging.attempts()):
+            # Those of a later fence belong to somebody who took over from us while we slept.
+            if attempt.fence < fence and attempt.name != kept:
+                self._remove(attempt, table)
+
+    def prepare(self, epoch: Epoch, rows: DataFrame | None) -> JsonObject:
+        if rows is None:
+            return {}
+        columns = self._columns(rows)
+        table = self._tables.load()
+        if table is not None:
+            self._refuse(table, columns, epoch.number)
+        attempt = Attempt.new(epoch.number, epoch.fence)
+        self._staging.begin(attempt)
+        partitions = () if self._place.is_view else self._place.partitions
+        try:
+            files = stage(rows, self._root, self._data(attempt.name), partitions)
+        except HeadraceError:
+            self._remove_data(attempt.name)  # what tasks still write is found by the next start
+            raise
+        count = sum(file.rows for file in files)
+        if not count:
+            self._remove(attempt, table)
+            return {}
+        if table is None:
+            table = self._tables.make(columns, self._place.partitions)
+            self._refuse(table, columns, epoch.number)
+        if self._opened == 0:
+            self._open()
+        staged = {
+            "files": [file.to_json() for file in files],
+            "columns": columns,
+            "keys": self._place.keys,
+            "runtime_checkpoint": epoch.runtime_checkpoint,
+        }
+        self._staging.finish(attempt, staged)
+        opened = table.progress.opened if self._opened is None else self._opened
+        return {"table": self._root.url, "staged": attempt.name, "opened": opened, "rows": count}
+
+    def commit(self, epoch: int, handle: JsonObject) -> None:
+        if handle:
+            self._prepared(handle)._commit(epoch, handle)
+
+    def abort(self, epoch: int, handle: JsonObject) -> None:  # noqa: ARG002
+        if handle:
+            attempt = Attempt.named(handle["staged"])
+            assert attempt is not None
+            sink = self._prepared(handle)
+            sink._remove(attempt, sink._tables.load())
+
+    def rewind(self, epoch: int) -> None:
+        if self._root.folder and not self._root.folder.exists():
+            return
+        if self._tables.load() is None:
+            return
+
+        def commit(table: Table) -> None:
+            progress = table.progress
+            if self._opened is not None and self._opened != progress.opened:
+                raise replaced(self.name)
+            if progress.epoch <= epoch:
+                return
+            opened = self._opened or progress.opened + 1  # the latter for who was not started
+            came_from = self._checkpoints.last(epoch)
+            changes = {"epoch": epoch, "id": came_from, "opened": opened, "rewound": opened}
+            take_back(self._place, table, epoch, table.properties(changes, {"epoch": epoch}))
+
+        self._tables.change(commit)
+        self._sync(epoch)
+
+    def current(self) -> DataFrame | None:
+        table = self._tables.load()
+        return None if table is None else current_rows(self._spark, table)
+
+    def committed(self) -> JsonObject | None:
+        table = self._tables.load()
+        return None if table is None else self._checkpoints.read(table.progress.id)
+
+    def maintain(self, age: timedelta, kept: JsonObject | None) -> Iterator[str]:
+        return keep_up(self._tables, age, {kept["staged"]} if kept else set())
+
+    @cached_property
+    def _store(self) -> ObjectStore:
+        return self._root.objects()
+
+    @property
+    def _staging(self) -> Staging:
+        return Staging(self._store, f"{self._folder}/staged")
+
+    @property
+    def _checkpoints(self) -> Checkpoints:
+        return Checkpoints(self._store, f"{self._folder}/checkpoints")
+
+    def _open(self) -> None:
+        """Takes the right to take something back from everybody who started before."""
+        assert self._started is not None
+        decided, fence = self._started
+
+        def commit(table: Table) -> None:
+            progress = table.progress
+            check_fence(self.name, progress.fence, decided, fence)
+            self._opened = progress.opened + 1
+            changes = {"opened": self._opened, "fence": told(fence)}
+            table.append([], table.properties(changes, {"opened": self._opened}))
+
+        self._tables.change(commit)
+
+    def _commit(self, epoch: int, handle: JsonObject) -> None:
+        name = handle["staged"]
+
+        def commit(table: Table) -> None:
+            if self._is_done(epoch, handle, table.progress):
+                return
+            staged = self._staging.read(name)
+            if staged is None:
+                self._check_gone(epoch, handle)
+                return
+            new = {column: kind for column, kind in staged["columns"].items() if column not in table.columns}
+            if new:
+                table.add_columns(new)
+                table = self._tables.must_load()
+            attempt = Attempt.named(name)
+            assert attempt is not None
+            self._checkpoints.write(attempt, staged["runtime_checkpoint"])
+            about = {
+                "epoch": epoch,
+                "rows": handle["rows"],
+                "runtime_checkpoint": staged["runtime_checkpoint"],
+            }
+            properties = table.properties({"epoch": epoch, "id": attempt.id}, about)
+            if not staged["keys"]:
+                table.append(add_actions(staged["files"], attempt), properties)
+            elif not merge(table, staged, properties):
+                self._check_gone(epoch, handle)
+
+        self._tables.change(commit)
+        self._sync(epoch)
+        if self._place.is_view:
+            self._remove_data(name)
+        self._staging.remove(name)
+        self._checkpoints.prune(epoch)
+
+    def _is_done(self, epoch: int, handle: JsonObject, progress: Progress) -> bool:
+        if progress.epoch >= epoch:
+            return True
+        if handle["opened"] < progress.rewound:
+            raise EndpointError(
+                f"sink {self.name}: epoch {epoch} was taken back in {self._root.url}, by somebody who "
+                "started later and went back to an earlier epoch"
+            )
+        return False
+
+    def _check_gone(self, epoch: int, handle: JsonObject) -> None:
+        """What is staged goes when somebody has committed it, which may be at this moment."""
+        if not self._is_done(epoch, handle, self._tables.must_load().progress):
+            raise EndpointError(
+                f"sink {self.name}: epoch {epoch} was staged in {self._root.url} as {handle['staged']}, "
+                "which is neither there nor committed: restore it from a backup"
+            )
+
+    def _columns(self, rows: DataFrame) -> Columns:
+        columns = columns_of(rows)
+        for name in (*self._place.partitions, *self._place.keys):
+            if name not in columns:
+                raise ConfigError(f"sink {self.name}: there is no column {name!r}: name one of the fields")
+        return grown({}, columns, self._root.url)
+
+    def _refuse(self, table: Table, columns: Columns, epoch: int) -> None:
+        """Before anything is staged."""
+        grown(table.columns, columns, self._root.url)
+        if table.partitions != list(self._place.partitions):
+            raise ConfigError(
+                f"sink {self.name}: {self._root.url} is laid out by {table.partitions}, and this sink is to "
+                f"lay it out by {list(self._place.partitions)}: name the same columns, or another table"
+            )
+        last = table.progress.epoch
+        if last >= epoch:
+            raise EndpointError(
+                f"sink {self.name}: {self._root.url} has the epochs of {self._place.writer!r} up to {last}, "
+                f"and epoch {epoch} was never decided here: another pipeline has this name, or the state of "
+                "this one was removed; choose another table"
+            )
+
+    def _prepared(self, handle: JsonObject) -> DeltaSink:
+        """Where it was prepared, which need not be where rows go now."""
+        if handle["table"] == self._root.url:
+            return self
+        return DeltaSink(self.name, self._place, self._spark, Root(handle["table"], self._root.options))
+
+    def _data(self, name: str) -> str:
+        return f"{self._folder}/rows/{name}" if self._place.is_view else f"{DATA}/{name}"
+
+    def _remove(self, attempt: Attempt, table: Table | None) -> None:
+        """The data of an attempt that was never decided; of one that was, only what is left to do."""
+        if self._place.is_view or table is None or table.progress.id != attempt.id:
+            self._remove_data(attempt.name)
+        self._staging.remove(attempt.name)
+
+    def _remove_data(self, name: str) -> None:
+        what = "remove what was never decided"
+        for path in self._store.list(self._data(name), what):
+            self._store.remove(path, what)
+
+    def _sync(self, epoch: int) -> None:
+        own = {"appId": self._tables.own, "version": epoch}
+        self._tables.sync(lambda action: own.items() <= action.get("txn", {}).items())
+
+
+def _root(place: Place) -> Root:
+    storage = {key: value for key, value in place.options.items() if not key.startswith(_TABLE_PROPERTY)}
+    return root_of(place, storage)
+
+
+def _folder_name(own: str) -> str:
+    """One that every store takes as it is."""
+    return f"{re.sub(r'[^A-Za-z0-9]+', '-', own)[:80]}-{hashlib.sha256(own.encode()).hexdigest()[:12]}"

@@ -1,0 +1,127 @@
+"""The changes of a Delta table that a commit makes, and that going back makes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction
+
+from headrace.errors import ConfigError, EndpointError
+from headrace.model.checkpoints import JsonObject
+from headrace.objects import NoSuchObject
+from headrace.sinks.columns import arrow_type
+from headrace.sinks.contract import Place
+from headrace.sinks.delta_table import Table
+from headrace.sinks.file_reading import read_file
+from headrace.sinks.staging import Attempt
+
+DATA = "data"
+
+
+def add_actions(files: Sequence[Mapping[str, Any]], attempt: Attempt) -> list[AddAction]:
+    """The same each time that they are made."""
+    at = int(attempt.began_at.timestamp() * 1000)
+    return [
+        AddAction(file["path"], file["size"], file["partition"], at, True, file["statistics"])
+        for file in files
+    ]
+
+
+def merge(table: Table, staged: JsonObject, properties: CommitProperties) -> bool:
+    """Each new row takes the place of the one with its key, all of it. False if the new rows are gone."""
+    schema = pa.schema([(name, arrow_type(kind)) for name, kind in table.columns.items()])
+    gone: list[Exception] = []
+    rows = pa.RecordBatchReader.from_batches(schema, _staged_rows(table, staged, schema, gone))
+    # Null keys are one key.
+    same = (f"(target.{quoted(key)} IS NOT DISTINCT FROM source.{quoted(key)})" for key in staged["keys"])
+    changes = {quoted(name): f"source.{quoted(name)}" for name in schema.names}
+    merger = table.delta.merge(
+        rows,
+        predicate=" AND ".join(same),
+        source_alias="source",
+        target_alias="target",
+        commit_properties=properties,
+    )
+    try:
+        merger.when_matched_update(changes).when_not_matched_insert(changes).execute()
+    except DeltaError:
+        if gone:
+            return False
+        raise
+    return True
+
+
+def _staged_rows(
+    table: Table, staged: JsonObject, schema: pa.Schema, gone: list[Exception]
+) -> Iterator[pa.RecordBatch]:
+    """The library tells of an error in here as one of its own; `gone` gets what it was."""
+    try:
+        for file in staged["files"]:
+            yield from read_file(table.root, file["path"], {}, schema)
+    except (NoSuchObject, FileNotFoundError) as error:
+        gone.append(error)
+        raise
+
+
+def take_back(place: Place, table: Table, epoch: int, properties: CommitProperties) -> None:
+    """Removes what later epochs brought, in the commit that also says so."""
+    before = table.delta.version()
+    if not place.is_view:
+        table.delta.delete(_later_than(place, table, epoch), commit_properties=properties)
+    elif epoch < 0:
+        table.delta.delete(commit_properties=properties)
+    else:
+        _restore(table, epoch, properties)
+    if table.delta.version() == before:  # there was nothing to remove
+        table.append([], properties)
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _later_than(place: Place, table: Table, epoch: int) -> str:
+    for name in (place.epoch, *([place.owned] if place.owned else ())):
+        if name not in table.columns:
+            raise ConfigError(
+                f"{table.root.url} has no column {name!r} that tells which rows came after epoch {epoch}, so "
+                "it cannot go back there: delete them, and start under another name"
+            )
+    own = f" AND {quoted(place.owned)} = {text(place.writer)}" if place.owned else ""
+    return f"{quoted(place.epoch)} > {epoch}{own}"
+
+
+def _restore(table: Table, epoch: int, properties: CommitProperties) -> None:
+    version = next((found for found, at in _epochs(table) if at <= epoch), None)
+    if version is None:
+        raise EndpointError(
+            f"the log of {table.root.url} does not go back to epoch {epoch}: materialize the view anew, in "
+            "another table"
+        )
+    try:
+        table.delta.restore(version, commit_properties=properties)
+    except CommitFailedError:
+        raise
+    except DeltaError as error:
+        raise EndpointError(
+            f"{table.root.url} cannot go back to epoch {epoch}, which is its version {version}: "
+            f"{table.root.said(error)}; materialize the view anew, in another table"
+        ) from None
+
+
+def _epochs(table: Table) -> Iterator[tuple[int, int]]:
+    """Versions after which the table had an epoch and none later, the last first."""
+    for entry in table.delta.history():
+        known = entry.get("headrace")
+        told = json.loads(known) if isinstance(known, str) else known
+        if told and told.get("writer") == table.own and "epoch" in told:
+            yield entry["version"], told["epoch"]
