@@ -2,72 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from pathlib import Path
-from uuid import uuid4
-
 import pytest
-from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from headrace.errors import ConfigError, EndpointError, UnexpectedFailure
-from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog
-from headrace.pipeline.spark_catalogs import catalog_conf
+from headrace.errors import ConfigError, EndpointError, Fenced, SchemaError, UnexpectedFailure
+from headrace.sinks.contract import Place
 from headrace.sinks.iceberg import IcebergSink
 from tests.sinks.conftest import Rows, an_epoch
+from tests.sinks.iceberg_world import World, catalog, persistently, run_together, settings, world
+
+__all__ = ["catalog", "settings", "world"]
 
 WAP = "spark.wap.id"
-
-
-@pytest.fixture(scope="module")
-def settings(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> CatalogSettings:
-    # A name of its own, since a session keeps a catalog that it has loaded.
-    made = embedded_catalog(tmp_path_factory.mktemp("catalog"))
-    settings = made.model_copy(update={"name": f"sinks_{uuid4().hex}"})
-    for key, value in catalog_conf(settings).items():
-        spark.conf.set(key, value)
-    return settings
-
-
-@pytest.fixture(scope="module")
-def catalog(settings: CatalogSettings) -> Catalog:
-    return load_catalog(settings.name, **settings.properties)
-
-
-class World:
-    """One table, and new sinks for it, as in new processes."""
-
-    def __init__(self, spark: SparkSession, settings: CatalogSettings, catalog: Catalog) -> None:
-        self.spark, self.settings, self.catalog = spark, settings, catalog
-        self.identifier = ("some space", f"t_{uuid4().hex}")
-        self.sql_name = f"{settings.name}.`some space`.{self.identifier[1]}"
-
-    def sink(self, writer: str = "view", owned: str = "") -> IcebergSink:
-        return IcebergSink(
-            "dead", self.spark, self.settings.name, self.identifier, writer=writer, owned=owned
-        )
-
-    @property
-    def table(self) -> Table:
-        return self.catalog.load_table(self.identifier)
-
-    def values(self) -> list[int]:
-        try:
-            return sorted(self.table.scan().to_arrow()["value"].to_pylist())
-        except NoSuchTableError:
-            return []
-
-    def data_files(self) -> int:
-        folder = self.table.location().removeprefix("file://")
-        return len(list(Path(folder).rglob("*.parquet")))
-
-
-@pytest.fixture
-def world(spark: SparkSession, settings: CatalogSettings, catalog: Catalog) -> World:
-    return World(spark, settings, catalog)
 
 
 def test_nothing_is_seen_before_the_commit_and_all_after_it(
@@ -85,6 +31,21 @@ def test_nothing_is_seen_before_the_commit_and_all_after_it(
     assert snapshot is not None
     assert snapshot.summary is not None
     assert snapshot.summary["headrace.epoch"] == "12"
+    assert world.sink().committed() == {"offsets": 12}
+
+
+def test_the_summary_also_tells_when_others_were_faster(world: World, rows: Rows) -> None:
+    world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0, 1)))
+    handle = world.sink().prepare(an_epoch(1), rows(1, 1))
+    rows(9, 1).writeTo(world.sql_name).append()
+    world.sink().commit(1, handle)
+    snapshot = world.table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.snapshot_id != handle["snapshot_id"]
+    assert snapshot.summary["headrace.epoch"] == "1"
+    assert snapshot.summary["headrace.checkpoint"] == '{"offsets":1}'
+    assert world.sink().committed() == {"offsets": 1}
 
 
 def test_a_commit_has_one_effect_however_often_and_after_those_of_others(world: World, rows: Rows) -> None:
@@ -106,7 +67,7 @@ def test_a_commit_is_known_when_its_snapshot_has_expired(world: World, rows: Row
     handle = world.sink().prepare(an_epoch(0), rows(0))
     world.sink().commit(0, handle)
     rows(9, 1).writeTo(world.sql_name).append()
-    world.sink()._load().expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
+    world.sink()._load().java.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
     assert len(world.table.snapshots()) == 1
     world.sink().commit(0, handle)
     assert world.values() == [0, 1, 2, 90]
@@ -133,31 +94,14 @@ def test_a_commit_goes_to_the_table_that_was_staged_in(world: World, rows: Rows)
     assert world.values() == [0, 1, 2]
 
 
-def test_two_who_commit_at_once(world: World, rows: Rows) -> None:
-    handle = world.sink().prepare(an_epoch(0), rows(0))
-    errors: list[Exception] = []
-    both = threading.Barrier(2)
-
-    def commit() -> None:
-        sink = world.sink()
-        both.wait()
-        try:
-            sink.commit(0, handle)
-        except UnexpectedFailure as error:  # is tried again by the coordinator
-            errors.append(error)
-            sink.commit(0, handle)
-
-    run_together([commit, commit])
-    assert len(errors) <= 1
-    assert world.values() == [0, 1, 2]
-
-
-def run_together(calls: list[Callable[[], None]]) -> None:
-    threads = [threading.Thread(target=call) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+@pytest.mark.parametrize("is_fast_forward", [True, False])
+def test_two_who_commit_at_once(world: World, rows: Rows, is_fast_forward: bool) -> None:
+    world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0, 1)))
+    handle = world.sink().prepare(an_epoch(1), rows(1))
+    if not is_fast_forward:
+        rows(0, 1).writeTo(world.sql_name).append()
+    run_together([lambda: persistently(lambda: world.sink().commit(1, handle))] * 3)
+    assert world.values() == [*([0] if is_fast_forward else [0, 0]), 10, 11, 12]
 
 
 def test_an_abort_removes_snapshot_and_files_and_may_be_repeated(world: World, rows: Rows) -> None:
@@ -274,3 +218,85 @@ def test_an_id_that_the_session_had_is_put_back(world: World, rows: Rows, spark:
         assert spark.conf.get(WAP) == "of somebody else"
     finally:
         spark.conf.unset(WAP)
+
+
+def test_a_rewind_takes_the_checkpoint_back(world: World, rows: Rows) -> None:
+    assert world.sink().committed() is None
+    for number in range(3):
+        world.sink().commit(number, world.sink().prepare(an_epoch(number), rows(number, 1)))
+    world.sink().rewind(1)
+    assert world.sink().committed() == {"offsets": 1}
+    world.sink().rewind(-1)
+    assert (world.values(), world.sink().committed()) == ([], None)
+
+
+def test_new_columns_are_null_in_what_was_there(world: World, rows: Rows) -> None:
+    world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0, 1)))
+    wider = rows(1, 1).selectExpr("*", "'red' as colour", "named_struct('a b', array(1.5D)) as nested")
+    world.sink().commit(1, world.sink().prepare(an_epoch(1), wider))
+    world.sink().commit(2, world.sink().prepare(an_epoch(2), rows(2, 1)))
+    read = world.table.scan().to_arrow().sort_by("epoch")
+    assert read["colour"].to_pylist() == [None, "red", None]
+    assert read["nested"].to_pylist() == [None, {"a b": [1.5]}, None]
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        (["cast(epoch as string) as epoch", "value"], "its column 'epoch' is bigint, and the rows have"),
+        (["epoch", "value as VALUE"], "its column 'value' is bigint, and the rows have 'VALUE' as bigint"),
+        (["epoch"], "its column 'value' must have a value, and the rows do not have it"),
+    ],
+)
+def test_other_changes_of_columns_are_refused_before_anything_is_staged(
+    world: World, rows: Rows, spark: SparkSession, columns: list[str], says: str
+) -> None:
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS " + world.sql_name.rsplit(".", 1)[0])
+    spark.sql(f"CREATE TABLE {world.sql_name} (epoch bigint, value bigint NOT NULL) USING iceberg")
+    with pytest.raises(SchemaError, match=says):
+        world.sink().prepare(an_epoch(0), rows(0).selectExpr(*columns))
+    assert world.table.snapshots() == []
+
+
+def test_what_a_place_says(world: World, rows: Rows, spark: SparkSession) -> None:
+    place = Place(
+        ".".join(world.identifier),
+        "view",
+        schema="epoch bigint, `odd name.` bigint, value bigint, at timestamp",
+        catalog=world.settings,
+        partitions=("value",),
+        options={"write.target-file-size-bytes": "1000000"},
+    )
+    sink = IcebergSink.open("dead", place, spark)
+    sink.commit(7, sink.prepare(an_epoch(7), rows(7)))
+    assert [field.name for field in world.table.spec().fields] == ["value"]
+    assert world.table.properties["write.target-file-size-bytes"] == "1000000"
+    read = list(IcebergSink.read(place, ["value"], 7))
+    assert sorted(value for batch in read for value in batch.column(0).to_pylist()) == [70, 71, 72]
+    for wrong in ("colour", "write.wap.enabled"):
+        with pytest.raises(ConfigError, match=f"has the option '{wrong}'"):
+            IcebergSink.open("dead", Place("t", "view", catalog=world.settings, options={wrong: "1"}), spark)
+
+
+def test_who_lost_his_fence_does_not_prepare_after_a_rewind(world: World, rows: Rows) -> None:
+    world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0, 1)))
+    successor = world.sink()
+    successor.start(0, None, 2)
+    successor.rewind(-1)
+    with pytest.raises(EndpointError, match="somebody who started later has gone back to an earlier epoch"):
+        world.sink().prepare(an_epoch(0, fence=1), rows(0, 1))
+
+
+def test_who_was_replaced_takes_nothing_back(world: World, rows: Rows) -> None:
+    world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0, 1)))
+    asleep, successor = world.sink(), world.sink()
+    asleep.start(0, None, 2)
+    successor.start(0, None, 3)
+    successor.commit(1, successor.prepare(an_epoch(1, fence=3), rows(1, 1)))
+    with pytest.raises(Fenced, match="another coordinator has started since"):
+        asleep.rewind(0)
+    with pytest.raises(Fenced, match="another coordinator has started since"):
+        world.sink().start(0, None, 2)
+    assert (world.values(), successor.committed()) == ([0, 10], {"offsets": 1})
+    successor.rewind(0)
+    assert (world.values(), successor.committed()) == ([0], {"offsets": 0})

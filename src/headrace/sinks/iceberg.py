@@ -1,42 +1,60 @@
-"""Rows in an Iceberg table, an epoch at a time: staged as a snapshot that is on no branch, then published.
+"""Rows in an Iceberg table, an epoch at a time: staged as a snapshot that main does not have, then published.
 
-Publishing also puts the epoch's number among the table's properties, in the same commit. So the table alone
-tells what it has, also when the snapshots that brought it have expired.
+Rows that are appended are staged under a WAP id, on no branch. Those of a view are merged into a branch that
+is made for the epoch. Publishing moves main to the staged snapshot, and puts the epoch's number and its
+runtime checkpoint among the table's properties, in one commit. So the table alone tells what it has, also
+when the snapshots that brought it have expired.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import quote
-from uuid import uuid4
 
 import pyarrow as pa
-from pyiceberg.catalog import load_catalog
-from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
 
-from headrace.errors import ConfigError, EndpointError, EndpointUnavailable, UnexpectedFailure
-from headrace.ingest.iceberg.settings import CatalogSettings
+from headrace.errors import ConfigError, EndpointError, EndpointUnavailable, SchemaError
 from headrace.model.checkpoints import JsonObject
+from headrace.sinks import iceberg_audit, iceberg_views
 from headrace.sinks.contract import Epoch, Place, RowSink
+from headrace.sinks.iceberg_maintenance import maintain_table
+from headrace.sinks.iceberg_names import Names
+from headrace.sinks.iceberg_places import catalog_of, read_rows, table_of, table_options
+from headrace.sinks.iceberg_rewind import Rewinding
+from headrace.sinks.iceberg_schema import column_list, fit, new_columns, quoted, text
+from headrace.sinks.iceberg_tables import (
+    CHECKPOINT,
+    EPOCH,
+    ID,
+    PUBLISHED_WAP_ID,
+    SINK,
+    WRITER,
+    JavaTable,
+    State,
+    fence_of,
+    staged_id_of,
+)
+from headrace.sinks.openings import check_fence, told
 from headrace.sinks.spark_calls import setting, spark_failures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_WAP_ENABLED = "write.wap.enabled"
 _WAP_CONF = "spark.wap.id"
-# The second, if somebody publishes it between our look at the table and our commit.
-_DUPLICATES = (
-    "org.apache.iceberg.exceptions.DuplicateWAPCommitException",
-    "org.apache.iceberg.exceptions.CherrypickAncestorCommitException",
-)
+# Or rows that are appended would be seen at once.
+_OF_APPENDS = {"write.wap.enabled": "true"}
+# So that the files which a merge adds hold the new rows and no others: what is done again is done from them.
+_OF_VIEWS = {f"write.{command}.mode": "merge-on-read" for command in ("merge", "update", "delete")}
+# Each time somebody else was faster, so one of a few who write at once gets through.
+_TRIES = 20
 
 
 class IcebergSink(RowSink):
-    """Appends each epoch's rows to a table, which is made if it is not there.
+    """Appends to a table, or merges into it by key; the table is made if it is not there.
 
     `writer` tells those apart who write to one table: a materialization's name. What was staged and never
     published is removed by `abort` and `start`, with its files. Until then nobody may expire snapshots that
@@ -53,259 +71,306 @@ class IcebergSink(RowSink):
         writer: str,
         schema: str = "",
         owned: str = "",
+        epoch: str = "epoch",
+        keys: Sequence[str] = (),
+        partitions: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """`schema`, in Spark's DDL, is what a new table gets; that of the first rows if empty.
-
-        `owned` is the column that holds the writer's name, where several write to one table.
-        """
+        """As in `Place`; `properties` are what a new table gets."""
         self.name = name
-        self._spark, self._writer, self._owned = spark, writer, owned
-        self._table = ".".join(_quoted(part) for part in (catalog, *table))
-        self._namespace = ".".join(_quoted(part) for part in (catalog, *table[:-1]))
-        self._schema = schema
-        self._properties = {"format-version": "2", **(properties or {}), _WAP_ENABLED: "true"}
-        # Quoted, so that no name begins as another one does.
-        own = f"{quote(writer, safe='')}/{quote(name, safe='')}"
-        self._epoch_property = f"headrace.epoch/{own}"
-        self._wap_prefix = f"headrace/{own}/"
+        self._spark, self._writer, self._owned, self._epoch = spark, writer, owned, epoch
+        self._table = ".".join(quoted(part) for part in (catalog, *table))
+        self._namespace = ".".join(quoted(part) for part in (catalog, *table[:-1]))
+        self._schema, self._keys, self._partitions = schema, tuple(keys), tuple(partitions)
+        self._needed = _OF_VIEWS if keys else _OF_APPENDS
+        self._properties = {"format-version": "2", **(properties or {}), **self._needed}
+        self._names = Names(writer, name)
+        self._fence = 0
 
     @classmethod
     def open(cls, name: str, place: Place, spark: SparkSession) -> Self:
-        catalog = _catalog_of(place)
+        catalog = catalog_of(place)
         return cls(
             name,
             spark,
             catalog.name,
-            _table_of(place.location, catalog),
+            table_of(place.location, catalog),
             writer=place.writer,
             schema=place.schema,
             owned=place.owned,
-            properties=dict(catalog.table_properties),
+            epoch=place.epoch,
+            keys=place.keys,
+            partitions=place.partitions,
+            properties={**catalog.table_properties, **table_options(place)},
         )
 
     @classmethod
     def read(cls, place: Place, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
-        catalog = _catalog_of(place)
-        equal: Any = EqualTo  # its types are not those of its documentation
-        wanted: BooleanExpression = equal(place.owned, place.writer) if place.owned else AlwaysTrue()
-        if epoch is not None:
-            wanted = And(wanted, equal("epoch", epoch))
-        try:
-            loaded = load_catalog(catalog.name, **catalog.properties)
-            table = loaded.load_table(_table_of(place.location, catalog))
-        except NoSuchTableError:
-            return
-        except Exception as error:
-            raise EndpointUnavailable(
-                f"the catalog {catalog.name!r} cannot be read: {str(error).splitlines()[0]}"
-            ) from error
-        for batch in table.scan(row_filter=wanted, selected_fields=tuple(columns)).to_arrow_batch_reader():
-            yield batch.select(columns)
+        return read_rows(place, columns, epoch)
 
-    def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:  # noqa: ARG002
+    @classmethod
+    def audit(cls, place: Place, decided: Mapping[int, int]) -> Iterator[str]:
+        yield from super().audit(place, decided)
+        yield from iceberg_audit.audit(place, decided)
+
+    def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
+        self._fence = told(fence)
         with self._speaking("remove what was never decided"):
             if not self._exists():
                 return
             table = self._load()
-            kept = handle["wap_id"] if handle else None
-            current = set(self._ancestors(table))
-            left = []
-            for snapshot in reversed(table.snapshots()):
-                wap_id = snapshot.summary().get("wap.id") or ""
+            state, kept = self._take_over(table, decided), _staged_id(handle) if handle else None
+
+            def is_left(staged_id: str) -> bool:
                 # Those of a later fence belong to somebody who took over from us while we slept.
-                if wap_id.startswith(self._wap_prefix) and wap_id != kept and _fence_of(wap_id) < fence:
-                    left.append(snapshot.snapshotId())
-            self._expire(table, [snapshot for snapshot in left if snapshot not in current])
+                return self._names.is_older(staged_id, fence) and staged_id != kept
+
+            staged = {*state.references(), *(staged_id_of(one) for one in state.snapshots())}
+            table.remove_staged(state, [staged_id for staged_id in staged if is_left(staged_id)])
 
     def prepare(self, epoch: Epoch, rows: DataFrame | None) -> JsonObject:
         if rows is None:
             return {}
+        if self._keys:
+            epoch.wait_for_previous()
         with self._speaking(f"stage epoch {epoch.number}"):
             self._make_table(rows)
             table = self._load()
-            self._refuse_known(table, epoch.number)
-            wap_id = f"{self._wap_prefix}{epoch.number}/{epoch.fence}/{uuid4().hex}"
-            writer = rows.writeTo(self._table)
-            writer = writer.option("snapshot-property.headrace.epoch", str(epoch.number))
-            writer = writer.option("snapshot-property.headrace.writer", self._writer)
-            with setting(rows.sparkSession, _WAP_CONF, wap_id):
-                writer.append()
-            table.refresh()
-            snapshot = self._staged(table, wap_id)
-            count = int(snapshot.summary().get("added-records") or 0)
-            handle = {
-                "table": self._table,
-                "wap_id": wap_id,
-                "snapshot_id": snapshot.snapshotId(),
-                "rows": count,
-            }
-            if not count:
-                self._expire(table, [handle["snapshot_id"]])
-                return {}
-            return handle
+            state = table.state()
+            self._refuse(state, epoch)
+            rows = self._fit(rows)
+            staged_id = self._names.new_id(epoch.number, epoch.fence)
+            summary = self._names.summary(staged_id, epoch.number, epoch.runtime_checkpoint)
+            if not self._keys:
+                self._append(rows, staged_id, summary)
+                return self._handle(table, staged_id)
+            # Spark may ask for them a second time, to find out which files it can leave alone.
+            with iceberg_views.kept(rows) as count:
+                if not count:
+                    return {}
+                iceberg_views.merge(table, rows, self._matching, staged_id, summary)
+            return self._handle(table, staged_id)
 
     def commit(self, epoch: int, handle: JsonObject) -> None:
         if not handle:
             return
         with self._speaking(f"publish epoch {epoch}"):
-            table = self._load(handle["table"])
-            if self._last_epoch(table) >= epoch:
-                return
-            if table.snapshot(handle["snapshot_id"]) is None:
-                raise EndpointError(
-                    f"sink {self.name}: epoch {epoch} was staged as snapshot {handle['snapshot_id']} of "
-                    f"{handle['table']}, which was expired before it was published: restore the table's "
-                    "metadata from before that, and expire only snapshots that are older than any outage"
-                )
-            if self._publish(table, epoch, handle["snapshot_id"]):
-                return
-            # It is in the table: through somebody who did the same at this moment, or who did it by hand, or
-            # who has taken over from us and gone back to an earlier epoch. So the property is left alone,
-            # which is for him to set; the next epoch to be published sets it too.
-            table.refresh()
-            if self._last_epoch(table) < epoch:
-                self._refuse_unpublished(table, epoch, handle)
+            table = JavaTable(self._spark, handle["table"])
+            staged_ids, candidate = [_staged_id(handle)], handle["snapshot_id"]
+            for _ in range(_TRIES):
+                state = table.state()
+                staged = state.snapshot(handle["snapshot_id"])
+                if self._is_settled(state, epoch, staged, handle):
+                    self._tidy(table, state, handle, staged_ids[1:])
+                    return
+                if staged is None:
+                    raise self._expired(epoch, handle)
+                snapshot = state.snapshot(candidate)
+                if snapshot is None or snapshot.parentId() != state.main:
+                    staged_ids.append(self._names.new_id(epoch, fence_of(staged_ids[0])))
+                    candidate = self._do_again(table, staged, handle, staged_ids[-1])
+                    continue
+                branches = [name for name in staged_ids if state.branch(name) is not None]
+                properties = self._told(epoch, staged.summary().get(CHECKPOINT))
+                table.swap(state, candidate, properties, dropped=branches)
+            raise EndpointUnavailable(
+                f"sink {self.name}: {handle['table']} changes too often to be published to"
+            )
 
     def abort(self, epoch: int, handle: JsonObject) -> None:
         if handle:
             with self._speaking(f"abort epoch {epoch}"):
-                table = self._load(handle["table"])
-                is_there = table.snapshot(handle["snapshot_id"]) is not None
-                self._expire(table, [handle["snapshot_id"]] if is_there else [])
+                table = JavaTable(self._spark, handle["table"])
+                table.remove_staged(table.state(), [_staged_id(handle)])
 
     def rewind(self, epoch: int) -> None:
-        """Rows are found by a column `epoch`, which the table has to have.
-
-        What staged them stays in the table's history, so that nobody can publish it once more.
-        """
+        """Appended rows are found by the column that tells their epoch, and deleted. A view goes back to the
+        snapshot of that epoch, which must not have expired."""
         with self._speaking(f"go back to epoch {epoch}"):
             if not self._exists():
                 return
-            columns = {field.name for field in self._spark.table(self._table).schema}
-            if "epoch" not in columns or (self._owned and self._owned not in columns):
-                raise ConfigError(
-                    f"sink {self.name}: {self._table} has no column that tells a row's epoch, so it cannot "
-                    f"go back to epoch {epoch}: delete the later rows, and set its property "
-                    f"{self._epoch_property} to {epoch}"
-                )
-            own = f" AND {_quoted(self._owned)} = {_text(self._writer)}" if self._owned else ""
-            self._spark.sql(f"DELETE FROM {self._table} WHERE epoch > {epoch}{own}")  # noqa: S608 - quoted
             table = self._load()
-            if self._last_epoch(table) > epoch:  # last: whoever dies before this comes back here
-                table.updateProperties().set(self._epoch_property, str(epoch)).commit()
+            rewinding = Rewinding(self._spark, table, self._names, self._fence, self._own_rows)
+            if self._keys:
+                rewinding.roll_back(epoch)
+            else:
+                rewinding.delete_after(epoch, self._epoch_column(epoch))
 
-    def _publish(self, table: Any, epoch: int, snapshot_id: int) -> bool:
-        """False if it was published already."""
-        from py4j.protocol import Py4JJavaError
+    def current(self) -> DataFrame | None:
+        with self._speaking("be read"):
+            if not self._exists():
+                return None
+            self._spark.catalog.refreshTable(self._table)
+            state = self._load().state()
+            if state.main is None or state.snapshot(state.main).summary().get("total-records") == "0":
+                return None
+            rows = self._spark.table(self._table)
+            return rows.where(self._own_rows) if self._owned else rows
 
-        transaction = table.newTransaction()
-        try:
-            transaction.manageSnapshots().cherrypick(snapshot_id).commit()
-            transaction.updateProperties().set(self._epoch_property, str(epoch)).commit()
-            transaction.commitTransaction()
-        except Py4JJavaError as error:
-            if error.java_exception.getClass().getName() not in _DUPLICATES:
-                raise
-            return False
-        return True
+    def committed(self) -> JsonObject | None:
+        with self._speaking("tell what it has"):
+            if not self._exists():
+                return None
+            told = self._load().state().told(self._names.checkpoint)
+            return None if told is None else json.loads(told)
 
-    def _refuse_unpublished(self, table: Any, epoch: int, handle: JsonObject) -> None:
-        """We go by what is in the table, not by what an exception says."""
-        for snapshot_id in self._ancestors(table):
-            snapshot = table.snapshot(snapshot_id)
-            known = snapshot is not None and snapshot.summary().get("published-wap-id")
-            if snapshot_id == handle["snapshot_id"] or known == handle["wap_id"]:
-                return
-        raise EndpointError(
-            f"sink {self.name}: {self._table} says that epoch {epoch} is published, and its history does not "
-            "have it: look for a roll-back of the table"
+    def maintain(self, age: timedelta, kept: JsonObject | None) -> Iterator[str]:
+        with self._speaking("be maintained"):
+            if self._exists():
+                yield from maintain_table(self._spark, self._load(), age, kept, has_deletes=bool(self._keys))
+
+    def _take_over(self, table: JavaTable, decided: int | None) -> State:
+        """Says in the table who started last."""
+        while True:
+            state = table.state()
+            check_fence(self.name, self._names.last_fence(state), decided, self._fence or sys.maxsize)
+            if not self._fence or self._names.last_fence(state) == self._fence:
+                return state
+            table.swap(state, None, {self._names.fence: str(self._fence)})
+
+    def _append(self, rows: DataFrame, wap_id: str, summary: Mapping[str, str]) -> None:
+        writer = rows.writeTo(self._table)
+        for key, value in summary.items():
+            writer = writer.option(f"snapshot-property.{key}", value)
+        with setting(rows.sparkSession, _WAP_CONF, wap_id):
+            writer.append()
+
+    def _handle(self, table: JavaTable, staged_id: str) -> JsonObject:
+        snapshot = table.state().staged_as(staged_id)
+        if snapshot is None:
+            raise EndpointUnavailable(f"sink {self.name}: Spark wrote to {self._table} and staged nothing")
+        where = {"branch": staged_id, "base": snapshot.parentId()} if self._keys else {"wap_id": staged_id}
+        rows = int(snapshot.summary().get("added-records") or 0)
+        handle = {"table": self._table, **where, "snapshot_id": int(snapshot.snapshotId()), "rows": rows}
+        if rows:
+            return handle
+        table.remove_staged(table.state(), [staged_id])
+        return {}
+
+    def _is_settled(self, state: State, epoch: int, staged: Any, handle: JsonObject) -> bool:
+        """Whether nothing is left to publish: it is there, or was, and somebody has gone back from it."""
+        if self._names.last_epoch(state) >= epoch:
+            return True
+        if fence_of(_staged_id(handle)) < int(state.told(self._names.rewound) or 0):
+            return True
+        # By hand, with Iceberg's own procedure. Then the next epoch sets the properties.
+        for snapshot in state.history(state.main):
+            published = snapshot.summary().get(PUBLISHED_WAP_ID)
+            if snapshot.snapshotId() == handle["snapshot_id"] or published == _staged_id(handle):
+                return True
+            if staged is not None and snapshot.sequenceNumber() < staged.sequenceNumber():
+                return False
+        return False
+
+    def _do_again(self, table: JavaTable, staged: Any, handle: JsonObject, staged_id: str) -> int:
+        """Stages on top of what main has become meanwhile: by a compaction, or by rows of others."""
+        summary = {key: staged.summary().get(key) for key in (EPOCH, WRITER, SINK, CHECKPOINT)}
+        summary[ID] = staged_id
+        if "branch" in handle:
+            with iceberg_views.added_rows(self._spark, table, staged) as rows:
+                return iceberg_views.merge(table, rows, self._matching, staged_id, summary)
+        update = table.java.newAppend()
+        for file in table.added_files(staged):
+            update.appendFile(file)
+        return table.stage(update, {**summary, PUBLISHED_WAP_ID: handle["wap_id"]})
+
+    def _tidy(self, table: JavaTable, state: State, handle: JsonObject, again: Sequence[str]) -> None:
+        """What a published append was staged as stays until the next start; it has the table's own files."""
+        branch = handle.get("branch")
+        if again or (branch is not None and state.branch(branch) is not None):
+            table.remove_staged(state, [*again, branch] if branch else again)
+
+    def _told(self, epoch: int, checkpoint: str | None) -> dict[str, str]:
+        told = {self._names.epoch: str(epoch), self._names.keys: json.dumps(self._keys)}
+        return told if checkpoint is None else {**told, self._names.checkpoint: checkpoint}
+
+    def _expired(self, epoch: int, handle: JsonObject) -> EndpointError:
+        return EndpointError(
+            f"sink {self.name}: epoch {epoch} was staged as snapshot {handle['snapshot_id']} of "
+            f"{handle['table']}, which was expired before it was published: restore the table's "
+            "metadata from before that, and expire only snapshots that are older than any outage"
         )
 
-    def _refuse_known(self, table: Any, epoch: int) -> None:
-        last = self._last_epoch(table)
-        if last >= epoch:
+    def _refuse(self, state: State, epoch: Epoch) -> None:
+        last = self._names.last_epoch(state)
+        if last >= epoch.number:
             raise EndpointError(
                 f"sink {self.name}: {self._table} has the epochs of {self._writer!r} up to {last}, and epoch "
-                f"{epoch} was never decided here: another pipeline has this name, or the state of this one "
-                "was removed; choose another table"
+                f"{epoch.number} was never decided here: another pipeline has this name, or the state of "
+                "this one was removed; choose another table"
+            )
+        if epoch.fence < int(state.told(self._names.rewound) or 0):
+            raise EndpointError(
+                f"sink {self.name}: somebody who started later has gone back to an earlier epoch in "
+                f"{self._table}: end this one; or, if the state of this pipeline was lost and made anew, "
+                f"remove the table's property {self._names.rewound}"
+            )
+        before = state.told(self._names.keys)
+        if before is not None and tuple(json.loads(before)) != self._keys:
+            raise SchemaError(
+                f"sink {self.name}: {self._table} has rows by the key {before}, and the key is now "
+                f"{json.dumps(self._keys)}: choose another table"
             )
 
-    def _last_epoch(self, table: Any) -> int:
-        return int(table.properties().get(self._epoch_property) or -1)
+    def _fit(self, rows: DataFrame) -> DataFrame:
+        """A new column is there for readers from here on, and null until the epoch is published."""
+        where = f"sink {self.name}: {self._table}"
+        fields = self._spark.table(self._table).schema
+        added = new_columns(where, rows.schema, fields, self._matching)
+        if added:
+            columns = column_list(added, nullable=True)
+            self._spark.sql(f"ALTER TABLE {self._table} ADD COLUMNS ({columns})")
+            fields = self._spark.table(self._table).schema
+        return fit(rows, fields)
+
+    @property
+    def _matching(self) -> tuple[str, ...]:
+        """The columns in which a row is equal to the one that it replaces."""
+        return (*self._keys, self._owned) if self._keys and self._owned else self._keys
+
+    @property
+    def _own_rows(self) -> str:
+        return f"{quoted(self._owned)} = {text(self._writer)}" if self._owned else "true"
+
+    def _epoch_column(self, epoch: int) -> str:
+        columns = {field.name for field in self._spark.table(self._table).schema}
+        if self._epoch not in columns or (self._owned and self._owned not in columns):
+            raise ConfigError(
+                f"sink {self.name}: {self._table} has no column that tells a row's epoch, so it cannot "
+                f"go back to epoch {epoch}: delete the later rows, and set its property "
+                f"{self._names.epoch} to {epoch}"
+            )
+        return quoted(self._epoch)
 
     def _make_table(self, rows: DataFrame) -> None:
         if self._exists():
             return
-        columns = self._schema or ", ".join(
-            f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in rows.schema
-        )
-        properties = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in self._properties.items())
+        columns = self._schema or column_list(rows.schema.fields)
+        properties = ", ".join(f"{text(key)} = {text(value)}" for key, value in self._properties.items())
+        parts = ", ".join(quoted(column) for column in self._partitions)
+        layout = f"PARTITIONED BY ({parts}) " if parts else ""
         self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self._namespace}")
         self._spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {self._table} ({columns}) USING iceberg TBLPROPERTIES ({properties})"
+            f"CREATE TABLE IF NOT EXISTS {self._table} ({columns}) USING iceberg {layout}"
+            f"TBLPROPERTIES ({properties})"
         )
 
     def _exists(self) -> bool:
         return self._spark.catalog.tableExists(self._table)
 
-    def _load(self, name: str = "") -> Any:
-        """Iceberg's own object, as it is in the catalog now."""
-        spark: Any = self._spark
-        table = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-            spark._jsparkSession, name or self._table
-        )
-        table.refresh()
-        if table.properties().get(_WAP_ENABLED) != "true":  # or rows would be seen at once
-            table.updateProperties().set(_WAP_ENABLED, "true").commit()
+    def _load(self) -> JavaTable:
+        """Our table, with the properties that two phases rest on."""
+        table = JavaTable(self._spark, self._table)
+        state = table.state()
+        missing = {name: value for name, value in self._needed.items() if state.told(name) != value}
+        if missing:
+            table.set_properties(missing)
         return table
-
-    def _staged(self, table: Any, wap_id: str) -> Any:
-        for snapshot in reversed(table.snapshots()):
-            if snapshot.summary().get("wap.id") == wap_id:
-                return snapshot
-        raise UnexpectedFailure(f"sink {self.name}: Spark wrote to {self._table} and staged nothing")
-
-    def _ancestors(self, table: Any) -> list[int]:
-        spark: Any = self._spark
-        current = table.currentSnapshot()
-        if current is None:
-            return []
-        return list(spark._jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestorIds(table))
-
-    def _expire(self, table: Any, snapshots: Sequence[int]) -> None:
-        if not snapshots:
-            return
-        removal = table.expireSnapshots().expireOlderThan(0)  # these alone
-        for snapshot in snapshots:
-            removal = removal.expireSnapshotId(snapshot)
-        removal.commit()
 
     def _speaking(self, what: str) -> AbstractContextManager[None]:
         return spark_failures(f"sink {self.name}: cannot {what} in {self._table}")
 
 
-def _catalog_of(place: Place) -> CatalogSettings:
-    if place.catalog is None:
-        raise ConfigError(f"{place.location!r} is to be an Iceberg table, and there is no catalog")
-    return place.catalog
-
-
-def _table_of(location: str, catalog: CatalogSettings) -> tuple[str, ...]:
-    """In the catalog's namespace, unless the location names another."""
-    parts = tuple(location.split("."))
-    if parts[0] == catalog.name and len(parts) > 2:
-        parts = parts[1:]
-    return parts if len(parts) > 1 else catalog.identifier(parts[0])
-
-
-def _fence_of(wap_id: str) -> int:
-    return int(wap_id.rsplit("/", 2)[1])
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def _staged_id(handle: JsonObject) -> str:
+    staged_id: str = handle.get("branch") or handle["wap_id"]
+    return staged_id

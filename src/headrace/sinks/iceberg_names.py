@@ -1,0 +1,86 @@
+"""How one sink's own things are called in an Iceberg table that others may write to as well."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+from headrace.model.checkpoints import JsonObject, to_json
+from headrace.sinks.iceberg_tables import CHECKPOINT, EPOCH, ID, SINK, WRITER, State, fence_of
+
+
+@dataclass(frozen=True)
+class Names:
+    writer: str
+    sink: str
+
+    @property
+    def _own(self) -> str:
+        # Quoted, so that no name begins as another one does.
+        return f"{quote(self.writer, safe='')}/{quote(self.sink, safe='')}"
+
+    @property
+    def epoch(self) -> str:
+        """The property that tells the last epoch."""
+        return f"headrace.epoch/{self._own}"
+
+    @property
+    def checkpoint(self) -> str:
+        """The property that tells that epoch's runtime checkpoint."""
+        return f"headrace.checkpoint/{self._own}"
+
+    @property
+    def rewound(self) -> str:
+        """The property that tells the fence of who went back last; all that was staged before it is void."""
+        return f"headrace.rewound/{self._own}"
+
+    @property
+    def fence(self) -> str:
+        """The property that tells the fence of who started last: nobody else may go back."""
+        return f"headrace.fence/{self._own}"
+
+    @property
+    def keys(self) -> str:
+        """The property that tells the key's columns."""
+        return f"headrace.keys/{self._own}"
+
+    @property
+    def prefix(self) -> str:
+        """Of WAP ids, and of branches. Those become part of a URL, where REST catalogs take no slash."""
+        readable = "-".join(re.sub(r"\W", "_", name, flags=re.ASCII) for name in (self.writer, self.sink))
+        return f"headrace-{readable}-{sha256(self._own.encode()).hexdigest()[:12]}-"
+
+    def new_id(self, epoch: int, fence: int) -> str:
+        return f"{self.prefix}{epoch}-{fence}-{uuid4().hex}"
+
+    def is_older(self, staged_id: str, fence: int) -> bool:
+        """Whether it is ours and was staged under a lower fence."""
+        return staged_id.startswith(self.prefix) and fence_of(staged_id) < fence
+
+    def summary(self, staged_id: str, epoch: int, checkpoint: JsonObject) -> dict[str, str]:
+        """Of a snapshot."""
+        return {
+            EPOCH: str(epoch),
+            WRITER: self.writer,
+            SINK: self.sink,
+            CHECKPOINT: to_json(checkpoint),
+            ID: staged_id,
+        }
+
+    def last_fence(self, state: State) -> int:
+        return int(state.told(self.fence) or 0)
+
+    def last_epoch(self, state: State) -> int:
+        return int(state.told(self.epoch) or -1)
+
+    def epoch_of(self, snapshot: Any) -> int | None:
+        """None if a snapshot is not ours."""
+        summary = snapshot.summary()
+        if summary.get(WRITER) != self.writer or summary.get(SINK) != self.sink:
+            return None
+        epoch = summary.get(EPOCH)
+        return None if epoch is None else int(epoch)

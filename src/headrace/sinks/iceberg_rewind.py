@@ -1,0 +1,148 @@
+"""Going back to an earlier epoch: rows of later ones are deleted, or a view is as it was at its snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import ConfigError, EndpointUnavailable
+from headrace.sinks.iceberg_names import Names
+from headrace.sinks.iceberg_tables import (
+    CHECKPOINT,
+    EPOCH,
+    ID,
+    REWOUND,
+    SINK,
+    WRITER,
+    JavaTable,
+    State,
+    run_with_summary,
+)
+from headrace.sinks.iceberg_views import branch_of
+from headrace.sinks.openings import replaced
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TRIES = 20
+
+
+@dataclass(frozen=True)
+class Rewinding:
+    """`own_rows` is a condition of SQL."""
+
+    spark: SparkSession
+    table: JavaTable
+    names: Names
+    fence: int
+    own_rows: str
+
+    def delete_after(self, epoch: int, column: str) -> None:
+        """Rows of later epochs, of a table that is appended to.
+
+        What staged them stays in the table's history, so that nobody can publish it once more.
+        """
+        self._go_back(epoch, lambda state: state.main, f"{column} > {epoch} AND {self.own_rows}")
+
+    def roll_back(self, epoch: int) -> None:
+        """A view. Main gets a snapshot that it never had, so that nobody takes it for where it was before."""
+        if self.names.last_epoch(self.table.state()) <= epoch:
+            return
+        if epoch < 0:
+            self._go_back(epoch, self._whole, self.own_rows)
+        else:
+            self._go_back(epoch, lambda state: self._before(state, epoch), None)
+
+    def _go_back(self, epoch: int, start_of: Callable[[State], int | None], deleted: str | None) -> None:
+        """On a branch of its own, which main gets if nothing has come to main meanwhile."""
+        for _ in range(_TRIES):
+            state = self.table.state()
+            if self.names.last_fence(state) > self.fence:
+                raise replaced(self.names.sink)
+            start, kept = start_of(state), self._last(state, epoch)
+            if start is None:
+                return
+            branch = self.names.new_id(epoch, self.fence)
+            self.table.java.manageSnapshots().createBranch(branch, start).commit()
+            summary = {REWOUND: str(epoch), WRITER: self.names.writer, SINK: self.names.sink, ID: branch}
+            if deleted is None:
+                self._mark(branch, {**summary, **({} if kept is None else _of(kept))})
+            else:
+                where = branch_of(self.table.name, branch)
+                run_with_summary(self.spark, f"DELETE FROM {where} WHERE {deleted}", summary)  # noqa: S608
+            now, told = self.table.state(), self._told(state, epoch, kept)
+            is_same = now.main == state.main and self.names.last_fence(now) <= self.fence
+            without = [] if self.names.checkpoint in told else [self.names.checkpoint]
+            if is_same and self.table.swap(now, now.branch(branch), told, without=without, dropped=[branch]):
+                return
+            self.table.drop_branches([branch])
+        raise EndpointUnavailable(f"{self.table.name} changes too often to go back to epoch {epoch}")
+
+    def _whole(self, state: State) -> int | None:
+        if self.own_rows == "true":
+            self._refuse_others(list(state.history(state.main)), -1)
+        return state.main
+
+    def _mark(self, branch: str, summary: dict[str, str]) -> None:
+        """A snapshot that changes nothing."""
+        update = self.table.java.newAppend().toBranch(branch)
+        for key, value in summary.items():
+            update.set(key, value)
+        update.commit()
+
+    def _before(self, state: State, epoch: int) -> int:
+        """The snapshot that the first of the later epochs was put on."""
+        later: list[Any] = []
+        for snapshot in state.history(state.main):
+            own = self.names.epoch_of(snapshot)
+            if own is not None and own <= epoch:
+                break
+            later.append(snapshot)
+        else:
+            if later and later[-1].parentId() is not None:
+                raise ConfigError(
+                    f"{self.table.name} cannot go back to epoch {epoch}, since its snapshot has expired: "
+                    "materialize into another table, or remove this one and start from the beginning"
+                )
+        while later and self.names.epoch_of(later[-1]) is None:
+            later.pop()
+        self._refuse_others(later, epoch)
+        start = later[-1].parentId() if later else state.main
+        assert start is not None  # a view's first snapshot is an empty one
+        return int(start)
+
+    def _refuse_others(self, snapshots: list[Any], epoch: int) -> None:
+        for snapshot in snapshots:
+            is_empty = snapshot.summary().get("changed-partition-count") in (None, "0")
+            is_ours = (
+                self.names.epoch_of(snapshot) is not None or snapshot.summary().get(SINK) == self.names.sink
+            )
+            if not is_ours and not is_empty and snapshot.operation() != "replace":
+                raise ConfigError(
+                    f"{self.table.name} cannot go back to epoch {epoch}, since others have written to it "
+                    f"(snapshot {snapshot.snapshotId()}), which would be lost: materialize into another table"
+                )
+
+    def _last(self, state: State, epoch: int) -> Any:
+        """The snapshot of the last epoch that stays; None if there is none, or it has expired."""
+        for snapshot in state.history(state.main):
+            own = self.names.epoch_of(snapshot)
+            if own is not None and own <= epoch:
+                return snapshot
+        return None
+
+    def _told(self, state: State, epoch: int, kept: Any) -> dict[str, str]:
+        """All that was staged before is void from here on. It was all committed."""
+        told = {self.names.rewound: str(self.fence)}
+        if self.names.last_epoch(state) <= epoch:
+            checkpoint = state.told(self.names.checkpoint)
+        else:
+            told[self.names.epoch] = str(epoch)
+            checkpoint = None if kept is None else kept.summary().get(CHECKPOINT)
+        return told if checkpoint is None else {**told, self.names.checkpoint: checkpoint}
+
+
+def _of(snapshot: Any) -> dict[str, str]:
+    summary = snapshot.summary()
+    return {key: summary.get(key) for key in (EPOCH, CHECKPOINT)}

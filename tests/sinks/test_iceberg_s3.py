@@ -1,0 +1,74 @@
+"""An Iceberg table whose files are in object storage."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyspark.sql import SparkSession
+
+from devtools.iceberg_rest import IcebergRestCatalog
+from devtools.s3_server import S3Server
+from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog
+from headrace.sinks.iceberg import IcebergSink
+from tests.sinks.conftest import Rows, an_epoch
+from tests.sinks.iceberg_world import World, make_known, persistently, run_together
+from tests.sinks.test_iceberg_views import (
+    test_who_was_stopped_in_a_commit_does_not_bring_back_what_was_rewound as test_who_was_stopped,
+)
+
+__all__ = ["test_who_was_stopped"]
+
+
+@pytest.fixture(params=["sql", "rest"])
+def world(request: pytest.FixtureRequest, spark: SparkSession, s3_server: S3Server, tmp_path: Path) -> World:
+    """A catalog in a SQLite file, and a REST catalog, which checks less: that main is where it was."""
+    if request.param == "rest":
+        catalog: IcebergRestCatalog = request.getfixturevalue("rest_catalog")
+        properties = catalog.iceberg_properties()
+    else:
+        bucket: str = request.getfixturevalue("s3_bucket")
+        properties = {
+            **embedded_catalog(tmp_path).properties,
+            "warehouse": f"s3://{bucket}/warehouse",
+            **s3_server.iceberg_properties(),
+        }
+    name = f"s3_{uuid4().hex}"
+    known = make_known(spark, CatalogSettings(name=name, properties=properties))
+    return World(spark, known, load_catalog(name, **properties))
+
+
+def test_rows_are_appended(world: World, rows: Rows) -> None:
+    world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0)))
+    never = world.sink().prepare(an_epoch(1), rows(1))
+    handle = world.sink().prepare(an_epoch(1), rows(1))
+    world.sink().start(1, handle, 2)
+    assert world.table.snapshot_by_id(never["snapshot_id"]) is None
+    rows(9, 1).writeTo(world.sql_name).append()
+    world.sink().commit(1, handle)
+    assert world.values() == [0, 1, 2, 10, 11, 12, 90]
+    assert list(IcebergSink.audit(world.place(), {0: 3, 1: 3})) == []
+
+
+def test_a_view_is_merged_published_compacted_and_rewound(world: World) -> None:
+    for epoch in range(5):
+        world.publish(epoch, k1=epoch, **{f"k{epoch + 2}": epoch})
+    handle = world.view().prepare(an_epoch(5), world.rows(k1=50))
+    said = list(world.view().maintain(timedelta(hours=1), handle))
+    assert "5 data files became 1" in said
+    world.view().commit(5, handle)
+    assert world.state() == [(1, 50), (2, 0), (3, 1), (4, 2), (5, 3), (6, 4)]
+    world.view().rewind(1)
+    assert world.state() == [(1, 1), (2, 0), (3, 1)]
+    assert world.view().committed() == {"offsets": 1}
+
+
+def test_some_who_commit_at_once(world: World) -> None:
+    world.publish(0, k1=10)
+    handle = world.view().prepare(an_epoch(1), world.rows(k1=11, k2=21))
+    world.append_by_hand(k7=77)
+    run_together([lambda: persistently(lambda: world.view().commit(1, handle))] * 3)
+    assert world.state() == [(1, 11), (2, 21), (7, 77)]
