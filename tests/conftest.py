@@ -86,14 +86,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """With everything that a pipeline may need; catalogs are added by tests (`spark.conf.set`)."""
     # Imported here, since most tests do without it and would wait for it.
     from headrace.pipeline.session import SparkSettings, make_session
-    from headrace.pipeline.spark_lines import Needs
+    from headrace.pipeline.spark_lines import installed_line
 
     conf = {
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark")),
         "spark.driver.memory": "1g",
         "spark.sql.shuffle.partitions": "2",
     }
-    session = make_session(SparkSettings(master="local[2,4]", conf=conf), "tests", list(Needs))
+    session = make_session(SparkSettings(master="local[2,4]", conf=conf), "tests", installed_line().jars)
     yield session
     session.stop()
 

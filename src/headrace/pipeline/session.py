@@ -100,6 +100,9 @@ def session_conf(
     }
     if Needs.ICEBERG in needs:
         conf["spark.sql.extensions"] = _EXTENSIONS
+    if Needs.HUDI in needs:
+        conf["spark.serializer"] = "org.apache.spark.serializer.KryoSerializer"
+        conf["spark.kryo.registrator"] = "org.apache.spark.HoodieSparkKryoRegistrar"
     if master.startswith("local"):
         cores = str(os.cpu_count() or 2)
         conf |= {

@@ -17,6 +17,7 @@ class Needs(StrEnum):
 
     ICEBERG = "iceberg"
     KAFKA = "kafka"
+    HUDI = "hudi"
     S3 = "s3"
     SQLITE = "sqlite"
     """To read a SQL catalog that is an SQLite file, as that of `headrace serve` is."""
@@ -60,6 +61,7 @@ LINES = {
             {
                 Needs.ICEBERG: (Jar("org.apache.iceberg", "iceberg-spark-runtime-3.5_2.12", _ICEBERG),),
                 Needs.KAFKA: _kafka("2.12", "3.5.7", "3.5.7", "3.4.1", "2.11.1"),
+                Needs.HUDI: (Jar("org.apache.hudi", "hudi-spark3.5-bundle_2.12", "1.2.0", alone=True),),
                 **_DRIVERS,
             },
             "org.apache.spark.sql.execution.streaming",
@@ -97,5 +99,7 @@ def jars_for(line: SparkLine, needs: Names[Needs]) -> list[Path]:
     """The files, which are downloaded if they are not there yet."""
     files: list[Path] = []
     for need in sorted(needs):
+        if need not in line.jars:
+            raise ConfigError(f"{need} is not published for Spark {line.name}: install pyspark 3.5.7")
         files += fetch_jars(f"spark-{line.name}-{need}", line.jars[need])
     return files
