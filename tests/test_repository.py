@@ -17,6 +17,7 @@ LOCK = ROOT / "requirements.lock"
 
 # A package imports from itself and from those before it. docs/architecture.md says what each is for.
 LAYERS = [
+    "faults",
     "model",
     "objects",
     "wal",

@@ -101,8 +101,24 @@ def test_a_materialization_that_never_ran(file: Path) -> None:
 
 
 def test_an_error_is_shown_as_it_is(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: object) -> None:
+    def refuse(*_: object) -> None:
         raise ConfigError("column [bold] of [/] is gone")
 
     monkeypatch.setattr("headrace.cli.status.plan", refuse)
     assert "not known: column [bold] of [/] is gone" in run_status(file)
+
+
+def test_a_sink_that_does_not_commit_is_named(file: Path, log: RecoveryLog) -> None:
+    decide(log, 0, lake={"staged": "x"}, files={"staged": "y"})
+    log.tell_stuck(0, {"lake": "the catalog [1] does not answer"})
+    assert status_of(file)["stuck"] == {"lake": "the catalog [1] does not answer"}
+    shown = run_status(file)
+    assert "stuck: lake" in shown
+    assert "the catalog [1] does not answer" in shown
+    log.tell_stuck(0, {})
+    assert status_of(file)["stuck"] == {}
+    log.tell_stuck(0, {"lake": "again"})
+    log.settle()
+    assert status_of(file)["stuck"] == {}, "it has committed since"
+    decide(log, 1, lake={"staged": "z"})
+    assert status_of(file)["stuck"] == {}, "that was of another epoch"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.pipeline_files import changed, run, sentence_of, written
+from tests.pipeline.scenario import Scenario
 
 
 def test_help_has_examples() -> None:
@@ -128,3 +129,17 @@ def test_one_file_is_shared_by_commands_that_have_different_secrets(tmp_path: Pa
     assert "HEADRACE_UNSET" in sentence_of(run("validate", str(server)))
     said = sentence_of(run("serve", "--config", str(server)))
     assert "0.0.0.0 can be reached by others" in said
+
+
+def test_sinks_are_shown_with_where_they_go(tmp_path: Path) -> None:
+    scenario = Scenario(tmp_path, "", {})
+    scenario.sinks = {"files": {"format": "parquet"}, "table": {"format": "iceberg"}}
+    scenario.targets = {"files": "out", "table": {"location": "views.orders", "mode": "view"}}
+    file = scenario.configure()
+    answer = run("validate", file)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert f"sink files.orders: orders -> parquet {tmp_path.as_uri()}/out, appended" in answer.stdout
+    assert "sink table.orders: orders -> iceberg views.orders, a view" in answer.stdout
+    assert "sink table (iceberg): exactly-once" in answer.stdout
+    (found,) = json.loads(run("validate", file, "--json").stdout)["materializations"]
+    assert list(found["sinks"]) == ["files.orders", "table.orders"]

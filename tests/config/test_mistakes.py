@@ -52,16 +52,16 @@ MISTAKES = [
         "shards: 2",
         "shard: 2",
         27,
-        "materializations.sales.shard: this key is not known; the keys here are connector, config, shards, "
-        "trigger, limits, guarantee, dead_letters, bindings",
+        "materializations.sales.shard: this key is not known; the keys here are connector, config, sinks, "
+        "shards, trigger, limits, guarantee, dead_letters, bindings",
     ),
-    ("    connector: sqlite\n", "", 23, "materializations.sales.connector: this key is missing"),
+    ("    connector: sqlite\n", "", 23, "materializations.sales: give a connector, or sinks, or both"),
     (
         "resource: {",
         "resorce: {",
         30,
         "materializations.sales.bindings.0.resorce: this key is not known; "
-        "the keys here are collection, resource, fields, source",
+        "the keys here are collection, resource, sinks, fields, source",
     ),
     (
         "connector: sqlite",
@@ -300,7 +300,7 @@ MISTAKES = [
         "    shards: 2",
         "    dead_letters: {format: csv, location: x}",
         27,
-        "sales.dead_letters.format: write 'parquet' or 'iceberg'",
+        "sales.dead_letters.format: there is no sink 'csv'; there are delta, hudi, iceberg, kafka, parquet",
     ),
     (
         "    shards: 2",

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 import devtools  # noqa: F401 - says where the jars are
 from headrace.client import connect
+from headrace.config import load_config
 from headrace.testing.ingest_process import IngestProcess
 from tests.docs.test_examples import ROOT, run_examples
 
@@ -57,8 +58,23 @@ def shown(command: str) -> list[str]:
 
 
 def test_the_file_of_the_readme_is_the_example() -> None:
-    (block,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
-    assert block == EXAMPLE.read_text()
+    assert blocks_of(README)[0] == EXAMPLE.read_text()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/sinks.md"])
+def test_the_sinks_of_the_documentation(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SALES_URL", "postgresql://localhost/sales")
+    file = tmp_path / "headrace.yaml"
+    file.write_text(
+        EXAMPLE.read_text().partition("materializations:")[0] + blocks_of((ROOT / page).read_text())[-1]
+    )
+    (sales,) = load_config(file).pipeline_settings().materializations
+    assert [(sink.name, sink.format) for sink in sales.sinks] == [("lake", "iceberg"), ("events", "kafka")]
+    assert [target and target.is_view for sink in sales.sinks for target in sink.targets] == [True, False]
+
+
+def blocks_of(page: str) -> list[str]:
+    return re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
 
 
 @pytest.mark.timeout(600)

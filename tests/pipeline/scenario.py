@@ -75,6 +75,10 @@ class Scenario:
     topic: str = ""
     rows_per_epoch: int = 0
     resource: dict[str, Any] = field(default_factory=lambda: {"table": "orders"})
+    sinks: dict[str, Any] = field(default_factory=dict)
+    """Of the materialization, as in YAML."""
+    targets: dict[str, Any] = field(default_factory=dict)
+    """Of the binding."""
     written: list[dict[str, Any]] = field(default_factory=list)
     last_epoch: int = -1
     _lsn: int = 0
@@ -100,7 +104,11 @@ class Scenario:
         return self.data / "state/materializations/view"
 
     def configure(self) -> Path:
-        binding: dict[str, Any] = {"collection": "orders", "resource": self.resource}
+        binding: dict[str, Any] = {"collection": "orders", "sinks": self.targets}
+        endpoint: dict[str, Any] = {"sinks": self.sinks}
+        if self.connector:
+            binding["resource"] = self.resource
+            endpoint |= {"connector": self.connector, "config": self.endpoint}
         limits: dict[str, int] = {"files": 1}
         if self.bootstrap:
             binding["source"] = {"kafka": {"bootstrap": self.bootstrap, "topic": self.topic}}
@@ -110,13 +118,7 @@ class Scenario:
             "spark": {"master": "local[2]", "conf": QUICK_SPARK},
             "collections": {"orders": {"key": ["/customer"], "schema": SCHEMA, "quality": [RULE]}},
             "materializations": {
-                "view": {
-                    "connector": self.connector,
-                    "config": self.endpoint,
-                    "shards": self.shards,
-                    "limits": limits,
-                    "bindings": [binding],
-                }
+                "view": {**endpoint, "shards": self.shards, "limits": limits, "bindings": [binding]}
             },
         }
         path = self.folder / "headrace.yaml"

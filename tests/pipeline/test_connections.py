@@ -33,6 +33,7 @@ def test_connections_are_closed(tmp_path: Path) -> None:
             client.spec(Spec())
         planned = plan(settings)
         planned.close()
+        assert planned.client is not None
         for used in (client, planned.client):
             with pytest.raises(ValueError, match="closed channel"):
                 used.spec(Spec())

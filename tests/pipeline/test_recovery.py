@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import CheckpointConflict, ConfigError
-from headrace.pipeline.recovery import GoOn, check_content, go_on
+from headrace.pipeline.recovery import GoOn, check_content, go_on, in_sinks
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, check_sources, marked, read_checkpoint
 from headrace.pipeline.spark_checkpoint import CheckpointFolder, read_folder, write_folder
 
@@ -187,3 +187,36 @@ def test_folders_are_read_as_they_were_written(tmp_path: Path) -> None:
     (path / "offsets" / "0").write_text("zero")
     with pytest.raises(ConfigError, match="has lost its file 'metadata'"):
         read_folder(path)
+
+
+def test_the_log_outranks_sinks_that_stand_where_it_does_or_before() -> None:
+    """One that stands before had no rows since."""
+    assert in_sinks("sales", "ours", at(3), None, {"lake": at(3), "files": at(1)}) is None
+    endpoint = [at(3), at(3)]
+    assert in_sinks("sales", "ours", at(3), endpoint, {"lake": at(3)}) == endpoint
+
+
+def test_a_sink_that_knows_more_than_the_log_is_refused() -> None:
+    with pytest.raises(ConfigError, match="sink lake has epoch 4, and the recovery log ends with 3"):
+        in_sinks("sales", "ours", at(3), None, {"files": at(3), "lake": at(4)})
+    with pytest.raises(ConfigError, match="sink lake was written by lineage theirs"):
+        in_sinks("sales", "ours", at(3), None, {"lake": at(2, "theirs")})
+
+
+def test_a_lost_log_is_made_anew_from_sinks_that_agree() -> None:
+    found = in_sinks("sales", "new", at(-1), None, {"lake": at(3), "files": at(3)})
+    start = go_on("sales", "new", at(-1), found, NOTHING)
+    assert (start.done.epoch, start.lineage) == (3, "ours")
+    assert start.moves_log
+    assert in_sinks("sales", "new", at(-1), [at(3), at(3)], {"lake": at(3)}) == [at(3), at(3)]
+    assert in_sinks("sales", "new", at(-1), None, {}) is None
+
+
+@pytest.mark.parametrize("endpoint", [None, [at(3)], [at(-1)]])
+def test_with_a_lost_log_sinks_that_do_not_agree_are_refused(
+    endpoint: list[RuntimeCheckpoint] | None,
+) -> None:
+    with pytest.raises(
+        ConfigError, match="is lost, and its sinks do not stand at one epoch"
+    ):
+        in_sinks("sales", "new", at(-1), endpoint, {"files": at(2), "lake": at(3)})

@@ -18,12 +18,15 @@ COMMANDS = (
     "connector",
     "dead-letter",
     "demo",
+    "maintain",
     "run",
     "schema",
     "serve",
     "status",
     "token",
+    "txn",
     "validate",
+    "verify",
 )
 
 

@@ -35,7 +35,7 @@ def check_materializations(file: Path, names: Sequence[str]) -> Iterator[Checked
     pipeline = config.pipeline_settings(names=names)
     for settings in pipeline.materializations:
         try:
-            planned = plan(settings)
+            planned = plan(settings, pipeline.catalog)
         except (ConfigError, SchemaError) as error:
             # The plan's own words, since the line and the key say which materialization it is.
             said = error.__cause__ if isinstance(error.__cause__, HeadraceError) else error

@@ -73,6 +73,7 @@ def _status(settings: PipelineSettings, one: MaterializationSettings, epochs: in
         "shards": recovered.plan.get("shards", one.shards),
         "epoch": recent[0]["epoch"] if recent else None,
         "committed": all(epoch["committed"] for epoch in recent[:1]),
+        "stuck": log.stuck(),
         "epochs": recent,
         "lag": [asdict(lag) for lag in lags],
     }
@@ -80,7 +81,7 @@ def _status(settings: PipelineSettings, one: MaterializationSettings, epochs: in
 
 def _guarantee(settings: PipelineSettings, one: MaterializationSettings) -> str:
     try:
-        compiled = compile_guarantee(settings, one, plan(one).validated)
+        compiled = compile_guarantee(settings, one, plan(one, settings.catalog).validated)
     except HeadraceError as error:
         return f"not known: {error.message}"
     return str(compiled.guarantee)
@@ -100,6 +101,7 @@ def _shown(one: dict[str, Any]) -> RenderableType:
     table = Table(show_header=False, title=Text(one["materialization"]), title_justify="left")
     rows = [("guarantee", one["guarantee"]), ("shards, fence", f"{one['shards']}, {one['fence']}")]
     rows += [(f"behind {lag['source']}", _lag(Lag(**lag))) for lag in one["lag"]]
+    rows += [(f"stuck: {sink}", why) for sink, why in sorted(one["stuck"].items())]
     if not one["epochs"]:
         rows.append(("epochs", "none yet"))
     for name, value in rows:

@@ -60,9 +60,10 @@ def validate(file: Path, names: tuple[str, ...], as_json: bool) -> None:
 
 
 def _show(console: Console, checked: Checked) -> None:
-    console.print(Text(f"{checked.settings.name} ({checked.settings.connector})", style="bold"))
+    console.print(Text(f"{checked.settings.name} ({checked.settings.connector or 'sinks'})", style="bold"))
     for binding, fields in _bindings(checked):
-        table = Table(title=Text(f"{binding}{', delta updates' if binding.delta_updates else ''}"))
+        title = f"{binding}{', delta updates' if binding.delta_updates else ''}"
+        table = Table(title=Text(title if checked.settings.connector else binding.collection.name))
         for heading in ("field", "type", "constraint", "stored", "reason"):
             table.add_column(heading, overflow="fold")
         for field in fields:
@@ -72,6 +73,8 @@ def _show(console: Console, checked: Checked) -> None:
             # As texts, since a name may look like rich's markup.
             table.add_row(*map(Text, (field.name, field.type, field.constraint)), stored, Text(field.reason))
         console.print(table)
+    for sink in checked.planned.sinks:
+        console.print(Text(f"sink {sink.name}: {sink}"), soft_wrap=True)
     console.print(Text(f"guarantee: {checked.compiled.guarantee}", style="bold"))
     for reason in checked.compiled.reasons:
         console.print(Text(f"  {reason}"))
@@ -101,6 +104,7 @@ def _as_json(checked: Checked) -> dict[str, Any]:
     return {
         "name": checked.settings.name,
         "connector": checked.settings.connector,
+        "sinks": {sink.name: str(sink) for sink in checked.planned.sinks},
         "guarantee": compiled.guarantee,
         "reasons": [
             {"link": reason.link, "guarantee": reason.guarantee, "why": reason.why}

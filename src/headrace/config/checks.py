@@ -71,13 +71,33 @@ def _check_materialization(
         raise Wrong(at, "a name has letters, digits, dashes and underscores, at most 127, and no digit first")
     if name == _TAKEN:
         raise Wrong(at, f"{_TAKEN} is a folder in state already: choose another name")
-    if not config.connector.grpc and config.connector.name not in (known := connector_names()):
+    connector = config.connector
+    if connector and not connector.grpc and connector.name not in (known := connector_names()):
         raise Wrong(
-            (*at, "connector"),
-            f"there is no connector {config.connector.name!r}; there are {', '.join(known)}",
+            (*at, "connector"), f"there is no connector {connector.name!r}; there are {', '.join(known)}"
         )
+    for sink in config.sinks:
+        if not _NAME.fullmatch(sink):
+            raise Wrong((*at, "sinks", sink), "a sink's name has letters, digits, dashes and underscores")
+        if not any(sink in binding.sinks for binding in config.bindings):
+            raise Wrong((*at, "sinks", sink), "no binding goes there: say where in a binding's sinks")
     for index, binding in enumerate(config.bindings):
         _check_binding((*at, "bindings", index), binding, collections)
+        _check_targets((*at, "bindings", index), binding, config)
+
+
+def _check_targets(at: KeyPath, binding: BindingConfig, config: MaterializationConfig) -> None:
+    for name in binding.sinks:
+        if name not in config.sinks:
+            known = (
+                f"there are {', '.join(config.sinks)}" if config.sinks else "add it to the materialization"
+            )
+            raise Wrong((*at, "sinks", name), f"there is no sink {name!r}; {known}")
+    if config.connector is None:
+        if binding.resource:
+            raise Wrong((*at, "resource"), "this is the connector's, and there is none")
+        if not binding.sinks:
+            raise Wrong(at, "this binding goes nowhere: say where in its sinks")
 
 
 def _check_binding(at: KeyPath, config: BindingConfig, collections: Mapping[str, Collection]) -> None:

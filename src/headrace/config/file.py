@@ -109,6 +109,10 @@ class HeadraceConfig(Section):
             profile=self.profile,
         )
 
+    def catalog_settings(self, data: Path | None = None) -> CatalogSettings:
+        """Of collections and of tables that sinks write; `data` outranks the file's."""
+        return self._catalog(data or self.data)
+
     def _names(self, asked: Sequence[str]) -> Sequence[str]:
         known = list(self.materializations)
         if not known:

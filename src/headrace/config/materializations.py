@@ -38,12 +38,15 @@ from headrace.pipeline.settings import (
     Guarantee,
     KafkaSource,
     Limits,
+    SinkTarget,
     Source,
     Trigger,
 )
+from headrace.sinks.registry import sink_formats
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _ADDRESS = re.compile(r"(unix:.+|[^\s:,]+:\d+|\[[0-9a-fA-F:]+\]:\d+)")
+_FILES = ("parquet", "delta", "hudi")
 _TABLE = re.compile(r"[^\s./]+(\.[^\s./]+)+")
 
 
@@ -106,6 +109,21 @@ def _trigger(value: Any) -> Any:
         return Trigger(interval=seconds(value))
     except ValueError:
         raise ValueError("write once, continuous, or a time such as 5s") from None
+
+
+def _sink_format(value: str) -> str:
+    if value not in (known := sink_formats()):
+        raise ValueError(f"there is no sink {value!r}; there are {', '.join(known)}")
+    return value
+
+
+def _location(format_name: str, location: str, info: ValidationInfo) -> str:
+    """As the formats have it that we know; another package's has it as it wants."""
+    if format_name == "iceberg" and not _TABLE.fullmatch(location):
+        raise ValueError("write the name of a table with its namespace, such as quality.dead_orders")
+    if format_name == "kafka":
+        return _topic(location)
+    return as_location(location, info) if format_name in _FILES else location
 
 
 class ConnectorTlsConfig(Section):
@@ -195,11 +213,32 @@ class FieldsConfig(Section):
     """Not stored."""
 
 
+class SinkTargetConfig(Section):
+    location: Text
+    """A folder or its URL, a table's name in the catalog, or a topic, as the format has it."""
+    mode: Literal["append", "view"] = "append"
+    """append: each epoch's combined rows, with its number; view: one row for each key."""
+    partition_by: Texts = ()
+    """Columns by whose values files are laid out."""
+
+    def settings(self) -> SinkTarget:
+        return SinkTarget(self.location, self.mode == "view", self.partition_by)
+
+
+class SinkConfig(Section):
+    format: Annotated[str, AfterValidator(_sink_format)]
+    """parquet, iceberg, delta, hudi, kafka, or one that another package brings."""
+    options: Options = Field(default_factory=dict, repr=False)
+    """Of the format and of its storage."""
+
+
 class BindingConfig(Section):
     collection: Text
     """One of `collections`."""
     resource: JsonObject = Field(default_factory=dict)
     """Where it goes in the endpoint, as the connector wants it, such as table."""
+    sinks: dict[str, Annotated[SinkTargetConfig, text_for("location")]] = Field(default_factory=dict)
+    """Where it goes in each of the materialization's sinks, by the sink's name."""
     fields: FieldsConfig = FieldsConfig()
     """Which fields are stored; without it, what the connector recommends."""
     source: SourceConfig | None = None
@@ -208,24 +247,34 @@ class BindingConfig(Section):
     def source_settings(self) -> Source:
         return self.source.settings() if self.source else CollectionSource(self.collection)
 
+    def with_locations(self, sinks: Mapping[str, SinkConfig], info: ValidationInfo) -> BindingConfig:
+        """As the formats of the sinks have them: a path becomes a folder's URL."""
+        targets = dict(self.sinks)
+        for name, target in self.sinks.items():
+            if name in sinks:
+                try:
+                    location = _location(sinks[name].format, target.location, info)
+                except ValueError as error:
+                    raise ValueError(f"the location in sink {name!r}: {error}") from None
+                targets[name] = target.model_copy(update={"location": location})
+        return self.model_copy(update={"sinks": targets})
+
 
 class DeadLettersConfig(Section):
-    format: Literal["parquet", "iceberg"] = "parquet"
-    """How they are kept."""
+    format: Annotated[str, AfterValidator(_sink_format)] = "parquet"
+    """How they are kept: as any sink keeps rows."""
     location: Text
-    """A folder or its URL, or a table's name in the catalog."""
+    """A folder or its URL, a table's name in the catalog, or a topic."""
+    options: Options = Field(default_factory=dict, repr=False)
+    """Of the format and of its storage."""
 
     @field_validator("location")
     @classmethod
     def _is_of_the_format(cls, location: str, info: ValidationInfo) -> str:
-        if info.data.get("format") == "iceberg":
-            if not _TABLE.fullmatch(location):
-                raise ValueError("write the name of a table with its namespace, such as quality.dead_orders")
-            return location
-        return as_location(location, info)
+        return _location(str(info.data.get("format")), location, info)
 
     def settings(self) -> DeadLetterSettings:
-        return DeadLetterSettings(self.format, self.location)
+        return DeadLetterSettings(self.format, self.location, self.options)
 
 
 class EpochLimitsConfig(Section):
@@ -243,10 +292,12 @@ TriggerConfig = Annotated[
 
 
 class MaterializationConfig(Section):
-    connector: Annotated[ConnectorConfig, text_for("name")]
-    """A connector's name, or where one is reached."""
+    connector: Annotated[ConnectorConfig, text_for("name")] | None = None
+    """A connector's name, or where one is reached; not needed beside sinks."""
     config: JsonObject = Field(default_factory=dict, repr=False)
     """Of the endpoint, as the connector wants it."""
+    sinks: dict[str, SinkConfig] = Field(default_factory=dict)
+    """What else commits each epoch, all or none, by name."""
     shards: Annotated[int, Field(gt=0, le=4096)] = 1
     """How many tasks write at once, each for its range of keys."""
     trigger: TriggerConfig = Trigger()
@@ -259,6 +310,21 @@ class MaterializationConfig(Section):
     """Where rows go that are dropped; without it, a folder in `state`."""
     bindings: Annotated[tuple[BindingConfig, ...], Field(min_length=1)]
     """Which collections, and where each goes."""
+
+    @model_validator(mode="after")
+    def _goes_somewhere(self) -> MaterializationConfig:
+        if self.connector is None and not self.sinks:
+            raise ValueError("give a connector, or sinks, or both")
+        if self.connector is None and self.config:
+            raise ValueError("config is the connector's, and there is none; a sink has options")
+        return self
+
+    @model_validator(mode="after")
+    def _locations_are_of_their_formats(self, info: ValidationInfo) -> MaterializationConfig:
+        if not self.sinks:
+            return self
+        bindings = tuple(binding.with_locations(self.sinks, info) for binding in self.bindings)
+        return self.model_copy(update={"bindings": bindings})
 
     def epoch_limits(self) -> Limits:
         return Limits(self.limits.rows or 0, self.limits.files or 0)

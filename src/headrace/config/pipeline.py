@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from headrace.config.collections import CollectionConfig
-from headrace.config.materializations import BindingConfig, MaterializationConfig
+from headrace.config.materializations import BindingConfig, MaterializationConfig, SinkConfig
 from headrace.model.collections import Collection
-from headrace.pipeline.settings import Action, BindingSettings, DeadLetterSettings, MaterializationSettings
+from headrace.pipeline.settings import (
+    Action,
+    BindingSettings,
+    DeadLetterSettings,
+    MaterializationSettings,
+    SinkSettings,
+)
 
 
 def materialization_settings(
@@ -18,17 +24,24 @@ def materialization_settings(
 ) -> MaterializationSettings:
     return MaterializationSettings(
         name=name,
-        connector=config.connector.name,
+        connector=config.connector.name if config.connector else "",
         endpoint=config.config,
         bindings=tuple(_binding(binding, collections[binding.collection]) for binding in config.bindings),
-        connector_address=config.connector.grpc or "",
-        connector_tls=config.connector.tls.settings() if config.connector.tls else None,
+        connector_address=(config.connector and config.connector.grpc) or "",
+        connector_tls=config.connector.tls.settings() if config.connector and config.connector.tls else None,
         shards=config.shards,
         trigger=config.trigger,
         limits=config.epoch_limits(),
         guarantee=config.guarantee,
         dead_letters=_dead_letters(name, config, collections, state_url),
+        sinks=tuple(_sink(name, sink, config.bindings) for name, sink in config.sinks.items()),
     )
+
+
+def _sink(name: str, config: SinkConfig, bindings: Sequence[BindingConfig]) -> SinkSettings:
+    chosen = (binding.sinks.get(name) for binding in bindings)
+    targets = tuple(target.settings() if target is not None else None for target in chosen)
+    return SinkSettings(name, config.format, targets, config.options)
 
 
 def collection_of(name: str, config: CollectionConfig) -> Collection:

@@ -209,9 +209,11 @@ class Coordinator:
         except Transient as error:
             if self.stuck.get(sink.name) != error.message:
                 log.warning("epoch %d, sink %s: %s", decision.epoch, sink.name, error.message)
-            self.stuck[sink.name] = error.message
+                self.stuck[sink.name] = error.message
+                self._log.tell_stuck(decision.epoch, self.stuck)
             return False
-        self.stuck.pop(sink.name, None)
+        if self.stuck.pop(sink.name, None):
+            self._log.tell_stuck(decision.epoch, self.stuck)
         self._observe(f"committed {sink.name}")
         return True
 

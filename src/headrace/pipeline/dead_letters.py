@@ -93,7 +93,14 @@ class DeadLetterSink(Sink):
 
 def place_of(settings: DeadLetterSettings, materialization: str, catalog: CatalogSettings | None) -> Place:
     """Several materializations may share a place."""
-    return Place(settings.location, materialization, SCHEMA, "materialization", catalog)
+    return Place(
+        settings.location,
+        materialization,
+        SCHEMA,
+        owned="materialization",
+        catalog=catalog,
+        options=settings.options,
+    )
 
 
 def make_dead_letter_sink(

@@ -47,6 +47,7 @@ _ENDPOINT = {
     Delivery.STAGED: (Guarantee.EXACTLY_ONCE, "what is staged is published once"),
     Delivery.TRANSACTIONAL: (Guarantee.EXACTLY_ONCE, "checkpoint and rows are committed as one"),
 }
+_SINK = (Guarantee.EXACTLY_ONCE, "what is prepared is committed once, when the epoch is decided")
 _FENCE = {
     Delivery.REPEATED: (Guarantee.AT_LEAST_ONCE, "the endpoint has none: a task that was replaced may write"),
     Delivery.REWRITTEN: (Guarantee.EXACTLY_ONCE, "the endpoint's: a task that was replaced writes no more"),
@@ -89,12 +90,16 @@ def compile_guarantee(
         raise ConfigError(f"state: {problem}")
     deliveries = [binding.delivery for binding in validated.bindings]
     weakest = min(deliveries, key=list(Delivery).index)
+    # What sinks have staged is known to the recovery log alone.
+    fenced = min(weakest, Delivery.STAGED, key=list(Delivery).index) if settings.sinks else weakest
     sources = dict.fromkeys(_source(binding.source) for binding in settings.bindings)
+    endpoint = [Reason(f"endpoint {settings.connector}", *_ENDPOINT[weakest])] if settings.connector else []
     reasons = (
         *sources,
-        Reason(f"endpoint {settings.connector}", *_ENDPOINT[weakest]),
-        Reason("fence", *_FENCE[weakest]),
-        _profile(pipeline, settings, weakest),
+        *endpoint,
+        *(Reason(f"sink {sink.name} ({sink.format})", *_SINK) for sink in settings.sinks),
+        Reason("fence", *_FENCE[fenced]),
+        _profile(pipeline, settings, fenced),
     )
     return Compiled(min((reason.guarantee for reason in reasons), key=_STRENGTH.index), reasons)
 

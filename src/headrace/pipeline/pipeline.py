@@ -6,8 +6,9 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from uuid import uuid4
 
 from headrace.errors import ConfigError, HeadraceError, Transient
 from headrace.model.checkpoints import JsonObject
-from headrace.pipeline.combine import combine
+from headrace.pipeline.combine import combiner
 from headrace.pipeline.connector_sink import ConnectorSink
 from headrace.pipeline.content import content_digest
 from headrace.pipeline.coordinator import Coordinator
@@ -24,7 +25,7 @@ from headrace.pipeline.dead_letters import DeadLetterSink
 from headrace.pipeline.planning import Planned
 from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.quality import Split, check_rules, drops_rows, invalid_row, judged
-from headrace.pipeline.recovery import GoOn, check_content, go_on
+from headrace.pipeline.recovery import GoOn, check_content, go_on, in_sinks
 from headrace.pipeline.recovery_log import Recovered, RecoveryLog
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, check_sources, read_checkpoint
 from headrace.pipeline.settings import MaterializationSettings
@@ -50,6 +51,7 @@ class EpochRows:
     dead: DataFrame | None
     dead_count: int
     good_by_shard: tuple[int, ...] | None
+    good: tuple[int, ...] | None
 
 
 class Pipeline:
@@ -76,21 +78,30 @@ class Pipeline:
         self._readings, self._log, self._folder = readings, recovery_log, folder
         self._dead_letters = dead_letters
         self._on_epoch, self._observe = on_epoch, observe
-        self._connector = ConnectorSink(
-            settings, planned.materialization, lambda: recovery_log.plan["shards"]
+        self._connector = (
+            ConnectorSink(settings, planned.materialization, lambda: recovery_log.plan["shards"])
+            if settings.connector
+            else None
         )
+        self._row_sinks = [planned_sink.open(spark) for planned_sink in planned.sinks]
         if dead_letters is None and drops_rows(settings.bindings):
             raise ConfigError(
                 f"materialization {settings.name!r}: rows may be dropped, and there is nowhere to keep them: "
                 "say where dead letters go"
             )
-        sinks = [self._connector] if dead_letters is None else [dead_letters, self._connector]
-        self._coordinator = Coordinator(recovery_log, sinks, observe=observe)
+        sinks = [dead_letters, *self._row_sinks, self._connector]
+        self._coordinator = Coordinator(
+            recovery_log, [sink for sink in sinks if sink is not None], observe=observe
+        )
         # Where a binding goes is a part of it: another table would lack what the one before has.
         self._sources = tuple(
-            f"{reading.description} to {'.'.join(binding.resource_path)}"
-            for reading, binding in zip(readings, planned.materialization.bindings, strict=True)
+            f"{reading.description} to {' and '.join(planned.destinations(index))}"
+            for index, reading in enumerate(readings)
         )
+        self._combiners = [
+            combiner(binding.collection, binding.values, with_document=planned.needs_document(index))
+            for index, binding in enumerate(planned.materialization.bindings)
+        ]
         self._content = content_digest(settings, planned.materialization)
         self._lineage = ""
         self._ahead: RuntimeCheckpoint | None = None
@@ -150,7 +161,7 @@ class Pipeline:
     def _check(self) -> None:
         """Refuses what would only be found out in the middle of the first epoch."""
         for binding, reading in zip(self._settings.bindings, self._readings, strict=True):
-            reading.frame(reading.stream)  # a column that can never be what the schema says
+            reading.frame(reading.stream)  # that Spark can make sense of it
             check_rules(self._spark, binding)
 
     def _recover(self, folder: CheckpointFolder) -> GoOn:
@@ -160,24 +171,39 @@ class Pipeline:
         recovered = self._coordinator.start(plan)
         check_starts(self._readings, recovered.plan)
         logged = self._logged(recovered)
-        opened = self._connector.opened
-        endpoint = None
-        if opened is not None:
+        endpoint: Sequence[RuntimeCheckpoint] | None = None
+        if self._connector is not None and self._connector.opened is not None:
             where = f"materialization {name!r}, endpoint"
-            endpoint = [read_checkpoint(raw, name, where) for raw in opened]
-            for checkpoint in endpoint:
-                check_sources(checkpoint, self._sources, where)
+            endpoint = [self._checkpoint(raw, where) for raw in self._connector.opened]
+        committed = {
+            sink.name: self._checkpoint(raw, f"materialization {name!r}, sink {sink.name}")
+            for sink in self._row_sinks
+            if (raw := sink.committed()) is not None
+        }
+        endpoint = in_sinks(name, recovered.plan["lineage"], logged, endpoint, committed)
         start = go_on(name, recovered.plan["lineage"], logged, endpoint, folder)
         check_content(name, start.ahead, self._content)
         if start.moves_log:
             log.warning("materialization %r: %s", name, start.moves_log)
-            if start.is_rewound and self._dead_letters is not None:
-                self._dead_letters.rewind(start.done.epoch)
+            if start.is_rewound:
+                self._rewind(start.done.epoch)
             moved = {**self._log.plan, "lineage": start.lineage}
             self._coordinator.move_to(start.done.epoch, start.done.to_json(), start.moves_log, moved)
         self._lineage, self._ahead = start.lineage, start.ahead
-        self._connector.take_over(start.done.to_json(), start.ahead.to_json() if start.ahead else None)
+        if self._connector is not None:
+            self._connector.take_over(start.done.to_json(), start.ahead.to_json() if start.ahead else None)
         return start
+
+    def _rewind(self, epoch: int) -> None:
+        if self._dead_letters is not None:
+            self._dead_letters.rewind(epoch)
+        for sink in self._row_sinks:
+            sink.rewind(epoch)
+
+    def _checkpoint(self, raw: JsonObject, where: str) -> RuntimeCheckpoint:
+        checkpoint = read_checkpoint(raw, self._settings.name, where)
+        check_sources(checkpoint, self._sources, where)
+        return checkpoint
 
     def _rebuild(self, folder: Path, start: GoOn) -> None:
         if (folder / "state").exists() and start.done.epoch >= 0:
@@ -190,11 +216,8 @@ class Pipeline:
         write_folder(folder, start.lineage, start.done.epoch, start.offsets)
 
     def _logged(self, recovered: Recovered) -> RuntimeCheckpoint:
-        name = self._settings.name
-        where = f"materialization {name!r}, recovery log"
-        logged = read_checkpoint(recovered.runtime_checkpoint, name, where)
-        check_sources(logged, self._sources, where)
-        return logged
+        where = f"materialization {self._settings.name!r}, recovery log"
+        return self._checkpoint(recovered.runtime_checkpoint, where)
 
     def _stream(self, folder: Path) -> None:
         trigger = self._settings.trigger
@@ -281,12 +304,7 @@ class Pipeline:
             rows, frames, bindings, materialization=self._settings.name, epoch=number, at=at, shards=shards
         ) as split:
             judged_at = time.monotonic()
-            combined = [
-                combine(good, binding.collection, chosen.values, with_document=chosen.needs_document)
-                for good, binding, chosen in zip(
-                    split.good, bindings, self._planned.materialization.bindings, strict=True
-                )
-            ]
+            combined = [combine(good) for combine, good in zip(self._combiners, split.good, strict=True)]
             progress = EpochProgress(number, at, shards)
 
             def summarize() -> JsonObject:
@@ -296,14 +314,37 @@ class Pipeline:
                 return progress.to_json()
 
             next_plan = {**self._log.plan, "shards": self._settings.shards}
-            rows_of_epoch = EpochRows(combined, split.dead, split.dead_count, split.good_by_shard)
-            self._coordinator.run(number, checkpoint.to_json(), rows_of_epoch, summarize, next_plan)
+            good = tuple(counts.good for counts in split.counts) if split.counts is not None else None
+            rows_of_epoch = EpochRows(combined, split.dead, split.dead_count, split.good_by_shard, good)
+            with self._kept(combined):
+                self._coordinator.run(number, checkpoint.to_json(), rows_of_epoch, summarize, next_plan)
         self._on_epoch(progress)
         return progress
 
+    @contextmanager
+    def _kept(self, combined: list[DataFrame]) -> Iterator[None]:
+        """Combines once what several sinks write: each would read the sources again."""
+        uses = Counter(sink.index for sink in self._row_sinks)
+        shared = [frame for index, frame in enumerate(combined) if uses[index] + bool(self._connector) > 1]
+        for frame in shared:
+            frame.persist()
+        try:
+            yield
+        finally:
+            for frame in shared:
+                frame.unpersist()
+
     def _account(self, progress: EpochProgress, split: Split) -> None:
-        """Sums up the shards, each of which was held to what was judged to be good."""
-        progress.add_shards(self._connector.results)
+        """Sums up the shards and sinks, each of which was held to what was judged to be good."""
+        for sink in self._row_sinks:
+            progress.sinks[sink.name] = sink.written.rows
+        if self._connector is not None:
+            progress.add_shards(self._connector.results)
+        else:
+            firsts = {sink.index: sink.written for sink in reversed(self._row_sinks)}
+            progress.keys = sum(written.keys for written in firsts.values())
+            progress.documents = sum(written.documents for written in firsts.values())
+            progress.stored = sum(progress.sinks.values())
         if split.counts is None:
             progress.read = progress.good = progress.documents
             return

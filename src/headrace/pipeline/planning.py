@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -10,13 +10,25 @@ import grpc
 
 from headrace.connectors.registry import find_connector
 from headrace.errors import HeadraceError, ProtocolError
+from headrace.ingest.iceberg.settings import CatalogSettings
+from headrace.model.collections import DOCUMENT_FIELD
 from headrace.model.materializations import Binding, Materialization
 from headrace.model.reductions import check_annotations
 from headrace.pipeline.settings import BindingSettings, MaterializationSettings
+from headrace.pipeline.sink_planning import PlannedSink, plan_sinks
 from headrace.protocol.connector import ConnectorClient
 from headrace.protocol.grpc import GrpcConnector
 from headrace.protocol.in_process import InProcess
-from headrace.protocol.messages import Apply, Validate, ValidateBinding, Validated, ValidatedBinding
+from headrace.protocol.messages import (
+    Apply,
+    Constraint,
+    ConstraintKind,
+    Delivery,
+    Validate,
+    ValidateBinding,
+    Validated,
+    ValidatedBinding,
+)
 from headrace.protocol.selection import select_fields
 
 VERSION = "1"
@@ -27,11 +39,27 @@ VERSION = "1"
 class Planned:
     materialization: Materialization
     validated: Validated
-    client: ConnectorClient
+    client: ConnectorClient | None
+    """None if there are sinks alone."""
+    sinks: tuple[PlannedSink, ...] = ()
+
+    def destinations(self, index: int) -> list[str]:
+        """Where a binding goes."""
+        binding = self.materialization.bindings[index]
+        sinks = [f"{sink.format} {sink.place.location}" for sink in self.sinks if sink.index == index]
+        return sinks if self.client is None else [".".join(binding.resource_path), *sinks]
+
+    def needs_document(self, index: int) -> bool:
+        """Whether whole documents of a binding are stored or reduced anywhere."""
+        kept = [sink.rows.binding for sink in self.sinks if sink.index == index]
+        if self.client is not None:
+            kept.append(self.materialization.bindings[index])
+        return any(binding.needs_document for binding in kept)
 
     def close(self) -> None:
         """Ends the connection to the connector, if it has one of its own; nothing is applied after it."""
-        _close(self.client)
+        if self.client is not None:
+            _close(self.client)
 
 
 def connector_client(settings: MaterializationSettings) -> ConnectorClient:
@@ -60,32 +88,64 @@ def _close(client: ConnectorClient) -> None:
         client.close()
 
 
-def plan(settings: MaterializationSettings) -> Planned:
+def plan(settings: MaterializationSettings, catalog: CatalogSettings | None = None) -> Planned:
     """Asks the connector whether this can work, and chooses the fields; changes nothing."""
     asked = tuple(ValidateBinding(binding.collection, binding.resource) for binding in settings.bindings)
     try:
         for binding in asked:
             check_annotations(binding.collection.schema)
-        client = connector_client(settings)
-        validated = client.validate(Validate(settings.name, settings.connector, settings.endpoint, asked))
-        if len(validated.bindings) != len(asked):
-            raise ProtocolError(
-                f"Validated has {len(validated.bindings)} bindings, and {len(asked)} were asked about",
-                message_name="Validated",
-                expected="one binding for each",
-            )
-        chosen = map(_chosen, settings.bindings, asked, validated.bindings)
+        client, validated = _validated(settings, asked)
+        chosen = tuple(map(_chosen, settings.bindings, asked, validated.bindings))
         return Planned(
-            Materialization(settings.name, settings.connector, settings.endpoint, tuple(chosen)),
+            Materialization(settings.name, settings.connector, settings.endpoint, chosen),
             validated,
             client,
+            tuple(plan_sinks(settings, chosen, catalog)),
         )
     except HeadraceError as error:
         raise _of(settings.name, error) from error
 
 
+def _validated(
+    settings: MaterializationSettings, asked: Sequence[ValidateBinding]
+) -> tuple[ConnectorClient | None, Validated]:
+    if not settings.connector:
+        return None, Validated(tuple(map(_taken_by_sinks, range(len(asked)), asked)))
+    client = connector_client(settings)
+    validated = client.validate(Validate(settings.name, settings.connector, settings.endpoint, tuple(asked)))
+    if len(validated.bindings) != len(asked):
+        raise ProtocolError(
+            f"Validated has {len(validated.bindings)} bindings, and {len(asked)} were asked about",
+            message_name="Validated",
+            expected="one binding for each",
+        )
+    return client, validated
+
+
+def _taken_by_sinks(index: int, asked: ValidateBinding) -> ValidatedBinding:
+    """What there is to say of fields where no connector has a say: sinks take them all."""
+    constraints = {
+        field.name: Constraint(ConstraintKind.RECOMMENDED, "sinks keep all fields")
+        for field in asked.collection.fields
+    }
+    constraints |= {
+        field.name: Constraint(ConstraintKind.REQUIRED, "it is part of the key")
+        for field in asked.collection.key_fields
+    }
+    constraints[DOCUMENT_FIELD] = Constraint(
+        ConstraintKind.OPTIONAL, "columns have what it has; a view that is reduced keeps it all the same"
+    )
+    path = ("sinks", str(index), asked.collection.name)
+    return ValidatedBinding(constraints, path, delta_updates=True, delivery=Delivery.STAGED)
+
+
 def apply(planned: Planned, dry_run: bool = False) -> str:
-    """Makes the endpoint ready, and says what was done; with `dry_run`, what would be. Empty for nothing."""
+    """Makes the endpoint ready, and says what was done; with `dry_run`, what would be. Empty for nothing.
+
+    Sinks need nothing: they make their tables with the first epoch.
+    """
+    if planned.client is None:
+        return ""
     try:
         applied = planned.client.apply(Apply(planned.materialization, VERSION, dry_run))
     except HeadraceError as error:

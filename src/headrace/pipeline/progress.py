@@ -33,6 +33,8 @@ class EpochProgress:
     store_ms: int = 0
     commit_ms: int = 0
     total_ms: int = 0
+    sinks: dict[str, int] = field(default_factory=dict)
+    """Rows that each sink was given, by its name."""
     failed: Counter[str] = field(default_factory=Counter)
     warned: Counter[str] = field(default_factory=Counter)
 
@@ -73,6 +75,7 @@ class EpochProgress:
         if self.dead:
             parts.append(f"{self.good:,} good, {self.dead:,} dead")
         parts.append(f"{self.keys:,} keys, {self.loaded:,} loaded, {self.stored:,} stored")
+        parts += [f"{rows:,} to {name}" for name, rows in self.sinks.items()]
         times = [("quality", self.quality_ms), ("combine", self.combine_ms), ("load", self.load_ms)]
         times += [("store", self.store_ms), ("commit", self.commit_ms)]
         shown = ", ".join(f"{name} {ms:,}" for name, ms in times if ms)

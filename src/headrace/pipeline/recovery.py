@@ -65,6 +65,44 @@ def go_on(
     return _with_folder(start, name, folder)
 
 
+def in_sinks(
+    name: str,
+    lineage: str,
+    logged: RuntimeCheckpoint,
+    endpoint: Sequence[RuntimeCheckpoint] | None,
+    committed: Mapping[str, RuntimeCheckpoint],
+) -> Sequence[RuntimeCheckpoint] | None:
+    """What to take for the endpoint's checkpoints, where sinks tell what readers see of each of them.
+
+    The log outranks sinks, and refuses those that know more than it does. A log that was lost is made anew
+    from them if they agree: one that stands before the others may have had no rows, or may have been about to
+    commit, which only the log knew.
+    """
+    is_lost = logged.epoch < 0 and (not endpoint or any(one.lineage != lineage for one in endpoint))
+    for sink, checkpoint in committed.items() if not is_lost else ():
+        if checkpoint.lineage != lineage:
+            raise ConfigError(
+                f"materialization {name!r}: sink {sink} was written by lineage {checkpoint.lineage}, and the "
+                f"recovery log is of {lineage}: point `state` to where that lineage was run, or let another "
+                "table be written"
+            )
+        if checkpoint.epoch > logged.epoch:
+            raise ConfigError(
+                f"materialization {name!r}: sink {sink} has epoch {checkpoint.epoch}, and the recovery log "
+                f"ends with {logged.epoch}: restore the log as it was then, or let another table be written"
+            )
+    if not is_lost or not committed:
+        return endpoint
+    found = [*committed.values(), *(endpoint or ())]
+    if any(checkpoint != found[0] for checkpoint in found):
+        stand = ", ".join(f"{sink} at {checkpoint.epoch}" for sink, checkpoint in sorted(committed.items()))
+        raise ConfigError(
+            f"materialization {name!r}: the recovery log is lost, and its sinks do not stand at one epoch "
+            f"({stand}): restore the log from a backup, or start under another name with other tables"
+        )
+    return endpoint or found[:1]
+
+
 def check_content(name: str, ahead: RuntimeCheckpoint | None, content: str) -> None:
     """Refuses to finish an epoch by other rules than it was begun by: its shards would not fit together."""
     if ahead is not None and ahead.content not in ("", content):

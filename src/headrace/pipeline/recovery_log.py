@@ -220,6 +220,24 @@ class RecoveryLog:
             with suppress(Transient):  # for those who run a few epochs and end
                 self._remove_old()
 
+    def tell_stuck(self, epoch: int, sinks: Mapping[str, str]) -> None:
+        """Why sinks have not committed the last decision yet, for people who look; nobody goes by it."""
+        told = {"fence": self._fence, "epoch": epoch, "sinks": dict(sinks)}
+        with suppress(Transient):
+            self._store.put(self._stuck, to_json(told).encode(), "write the recovery log")
+
+    def stuck(self) -> dict[str, str]:
+        """The same, of who has the log now."""
+        try:
+            told: JsonObject = json.loads(self._store.get(self._stuck, "read the recovery log"))
+        except (NoSuchObject, ValueError):
+            return {}
+        now = self.read()
+        if now.decision is None or now.is_settled:
+            return {}
+        is_current = (told.get("fence"), told.get("epoch")) == (now.fence, now.decision.epoch)
+        return dict(told.get("sinks", {})) if is_current else {}
+
     def _check_open(self) -> None:
         if not self._fence:
             raise ProtocolError("something is decided before the recovery log was opened", expected="open")
@@ -332,6 +350,10 @@ class RecoveryLog:
             if place >= self._decided_at - _KEPT:
                 return
             self._store.remove(self._path(place), "remove old records of the recovery log")
+
+    @property
+    def _stuck(self) -> str:
+        return f"{self._prefix}/stuck.json"
 
     def _path(self, place: int) -> str:
         return f"{self._prefix}/{place:020}.json"

@@ -33,6 +33,7 @@ from headrace.pipeline.spark_catalogs import catalog_conf, needs_of
 from headrace.pipeline.spark_checkpoint import read_offsets
 from headrace.pipeline.spark_failures import failure_of
 from headrace.pipeline.spark_lines import Needs
+from headrace.sinks.registry import find_sink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,7 +106,7 @@ class Runner:
             pipeline.stop()
 
     def _plan(self, one: MaterializationSettings) -> tuple[Planned, Compiled]:
-        planned = plan(one)
+        planned = plan(one, self._settings.catalog)
         compiled = compile_guarantee(self._settings, one, planned.validated)
         refuse_above(one, compiled)
         return planned, compiled
@@ -228,7 +229,12 @@ def needs(settings: PipelineSettings) -> set[Needs]:
     """What Spark has to have for all materializations."""
     found: set[Needs] = set()
     for one in settings.materializations:
-        uses_catalog = one.dead_letters is not None and one.dead_letters.format == "iceberg"
+        formats = {sink.format for sink in one.sinks}
+        if one.dead_letters is not None:
+            formats.add(one.dead_letters.format)
+        uses_catalog = "iceberg" in formats
+        for name in formats:
+            found |= {Needs(need) for need in find_sink(name).needs}
         for binding in one.bindings:
             match binding.source:
                 case KafkaSource() | FormatSource(format="kafka"):

@@ -116,9 +116,36 @@ class DeadLetterSettings:
     """Where rows go that a rule drops."""
 
     format: str = "parquet"
-    """`parquet` or `iceberg`."""
+    """The name of a sink that is installed."""
     location: str = ""
-    """A folder's URL, or a table's name in the catalog."""
+    """A folder's URL, a table's name in the catalog, or a topic."""
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of the format and of its storage."""
+
+
+@dataclass(frozen=True)
+class SinkTarget:
+    """Where one binding goes in a sink."""
+
+    location: str
+    """As the sink's format has it: a folder's URL, the name of a table, a topic."""
+    is_view: bool = False
+    """One row for each key; otherwise each epoch's combined rows are appended."""
+    partitions: tuple[str, ...] = ()
+    """Columns."""
+
+
+@dataclass(frozen=True)
+class SinkSettings:
+    """A sink that commits each epoch together with all others, and with the connector."""
+
+    name: str
+    format: str
+    """The name of one that is installed."""
+    targets: tuple[SinkTarget | None, ...]
+    """For each binding; None for one that does not go there."""
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of the format and of its storage."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +180,7 @@ class ConnectorTls:
 class MaterializationSettings:
     name: str
     connector: str
-    """The name of one that is installed."""
+    """The name of one that is installed; empty if there are sinks alone."""
     endpoint: Mapping[str, Any] = field(repr=False)
     bindings: tuple[BindingSettings, ...]
     connector_address: str = ""
@@ -166,6 +193,7 @@ class MaterializationSettings:
     dead_letters: DeadLetterSettings | None = None
     connector_tls: ConnectorTls | None = None
     """None: without TLS."""
+    sinks: tuple[SinkSettings, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ import pyspark.sql.pandas.serializers  # noqa: E402, F401
 from pyspark.daemon import manager  # noqa: E402
 
 import headrace.pipeline.combine_arrow  # noqa: E402
-import headrace.pipeline.shard_task  # noqa: E402, F401
+import headrace.pipeline.shard_task  # noqa: E402
+import headrace.sinks.file_reading  # noqa: E402
+import headrace.sinks.staged_files  # noqa: E402, F401
 
 if __name__ == "__main__":
     gc.collect()

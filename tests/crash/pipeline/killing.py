@@ -36,12 +36,17 @@ class Ran:
 class Driver:
     """A run that has begun, in a session of its own."""
 
-    def __init__(self, scenario: Scenario, *arguments: str) -> None:
+    def __init__(self, scenario: Scenario, *arguments: str, fault: str = "") -> None:
+        """`fault`: the point of `headrace.faults` that it dies at."""
         command = [sys.executable, "-m", "tests.crash.pipeline.driver", str(scenario.configure()), *arguments]
         self.process = subprocess.Popen(
             command,
             cwd=REPOSITORY,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(REPOSITORY),
+                **({"HEADRACE_FAULT": fault} if fault else {}),
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -1,0 +1,130 @@
+"""One binding's rows in one sink: made from what the epoch has combined, prepared, and counted."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.errors import UnexpectedFailure
+from headrace.faults import reached
+from headrace.model.checkpoints import JsonObject
+from headrace.pipeline.sink_rows import SinkRows
+from headrace.sinks.contract import Epoch, RowSink, Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation
+
+# Spark tells it within milliseconds of a write's end; not at all if an optimizer has dropped the counting.
+_COUNTED_WITHIN = 60.0
+
+
+class CombinedRows(Protocol):
+    """What this sink needs of an epoch's rows."""
+
+    @property
+    def combined(self) -> list[DataFrame]:
+        """For each binding, one row per key."""
+
+    @property
+    def good(self) -> tuple[int, ...] | None:
+        """How many rows of each binding went into them, if that is known."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a sink has written in an epoch."""
+
+    rows: int = 0
+    keys: int = 0
+    documents: int = 0
+    """Good rows that are in it."""
+
+
+class BindingSink(Sink):
+    """A sink of rows, as one of those that commit an epoch together."""
+
+    def __init__(self, sink: RowSink, rows: SinkRows, index: int) -> None:
+        """`index` is the binding's."""
+        self.name = sink.name
+        self.index = index
+        self._sink, self._rows = sink, rows
+        self.written = Written()
+        """In the last epoch."""
+
+    def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
+        self._sink.start(decided, handle, fence)
+
+    def committed(self) -> JsonObject | None:
+        return self._sink.committed()
+
+    def prepare(self, epoch: Epoch, rows: CombinedRows) -> JsonObject:
+        combined, counting = _counted(rows.combined[self.index])
+        if self._rows.is_view:
+            current = None
+            if self._rows.is_reduced:
+                epoch.wait_for_previous()
+                current = self._sink.current()
+            frame = self._rows.viewed(combined, current)
+        else:
+            frame = self._rows.appended(combined, epoch.number)
+        reached(f"preparing {self.name}")
+        handle = self._sink.prepare(epoch, frame)
+        reached(f"staged {self.name}")
+        try:
+            self.written = self._check(epoch.number, handle, counting, rows.good)
+        except UnexpectedFailure:
+            self._sink.abort(epoch.number, handle)
+            raise
+        return handle
+
+    def _check(
+        self, epoch: int, handle: JsonObject, counting: Observation, good: tuple[int, ...] | None
+    ) -> Written:
+        """That each good row is in a row that was written, and nothing else is."""
+        rows = handle.get("rows", 0)
+        counts = _wait_for(counting) if rows else {}
+        written = Written(rows, counts.get("keys") or 0, counts.get("documents") or 0)
+        if written.keys != rows:
+            raise UnexpectedFailure(
+                f"sink {self.name}: {written.keys} keys of epoch {epoch} were combined and {rows} rows were "
+                "written: a source gave other rows when it was read again"
+            )
+        if good is not None and good[self.index] != written.documents:
+            raise UnexpectedFailure(
+                f"sink {self.name}: {good[self.index]} rows of epoch {epoch} are good and "
+                f"{written.documents} were combined: a source gave other rows when it was read again"
+            )
+        return written
+
+    def commit(self, epoch: int, handle: JsonObject) -> None:
+        reached(f"committing {self.name}")
+        self._sink.commit(epoch, handle)
+        reached(f"published {self.name}")
+
+    def abort(self, epoch: int, handle: JsonObject) -> None:
+        reached(f"aborting {self.name}")
+        self._sink.abort(epoch, handle)
+
+    def rewind(self, epoch: int) -> None:
+        self._sink.rewind(epoch)
+
+
+def _counted(combined: DataFrame) -> tuple[DataFrame, Observation]:
+    """The same rows, which are counted while somebody else reads them."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    counting = Observation()
+    counts = (F.count(F.lit(1)).alias("keys"), F.sum("_count").alias("documents"))
+    return combined.observe(counting, *counts), counting
+
+
+def _wait_for(counting: Observation) -> dict[str, Any]:
+    found: list[dict[str, Any]] = []
+    waiting = threading.Thread(target=lambda: found.append(counting.get), daemon=True)
+    waiting.start()
+    waiting.join(_COUNTED_WITHIN)
+    if not found:
+        raise UnexpectedFailure("Spark has written rows and does not say how many it has combined")
+    return found[0]

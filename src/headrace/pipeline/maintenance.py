@@ -1,0 +1,45 @@
+"""Compaction and cleaning of what sinks have written, beside a pipeline that runs or without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from headrace.pipeline.dead_letters import NAME as DEAD_LETTERS
+from headrace.pipeline.dead_letters import place_of
+from headrace.pipeline.places import open_recovery_log
+from headrace.pipeline.planning import plan
+from headrace.pipeline.runner import needs
+from headrace.pipeline.session import make_session
+from headrace.pipeline.settings import MaterializationSettings, PipelineSettings
+from headrace.pipeline.spark_catalogs import catalog_conf
+from headrace.sinks.contract import Place
+from headrace.sinks.registry import find_sink
+
+
+def maintain(settings: PipelineSettings, age: timedelta) -> Iterator[tuple[str, str]]:
+    """The sink and a sentence on each thing that was done."""
+    spark = make_session(settings.spark, "headrace-maintain", needs(settings))
+    if settings.catalog is not None:
+        for key, value in catalog_conf(settings.catalog).items():
+            spark.conf.set(key, value)
+    for one in settings.materializations:
+        log = open_recovery_log(settings, one.name)
+        for name, format_name, place in _places(settings, one):
+            # Read anew for each: by now the pipeline may be further.
+            decision = log.read().decision
+            kept = decision.handles.get(name) if decision else None
+            sink = find_sink(format_name).open(name, place, spark)
+            for sentence in sink.maintain(age, kept or None):
+                yield f"{one.name}, {name}", sentence
+
+
+def _places(settings: PipelineSettings, one: MaterializationSettings) -> Iterator[tuple[str, str, Place]]:
+    for sink in plan(one, settings.catalog).sinks:
+        yield sink.name, sink.format, sink.place
+    if one.dead_letters is not None:
+        yield (
+            DEAD_LETTERS,
+            one.dead_letters.format,
+            place_of(one.dead_letters, one.name, settings.catalog),
+        )

@@ -1,0 +1,75 @@
+"""An audit of what a materialization has committed: each epoch is in each sink once, and every row in one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from headrace.pipeline.dead_letters import NAME as DEAD_LETTERS
+from headrace.pipeline.dead_letters import place_of
+from headrace.pipeline.places import open_recovery_log
+from headrace.pipeline.planning import plan
+from headrace.pipeline.recovery_log import Decision, Past
+from headrace.pipeline.settings import MaterializationSettings, PipelineSettings
+from headrace.sinks.registry import find_sink
+
+# More than a log keeps.
+_ALL = 1_000_000
+
+
+@dataclass(frozen=True)
+class Verdict:
+    what: str
+    looked_at: str
+    problems: tuple[str, ...]
+
+
+def verify(settings: PipelineSettings, one: MaterializationSettings) -> Iterator[Verdict]:
+    """Reads the recovery log and the sinks, and changes nothing."""
+    decisions = standing(open_recovery_log(settings, one.name).recent(_ALL))
+    yield Verdict("recovery log", _epochs(decisions), tuple(_log_problems(decisions)))
+    for sink in plan(one, settings.catalog).sinks:
+        problems = tuple(find_sink(sink.format).audit(sink.place, _rows(decisions, sink.name)))
+        yield Verdict(f"{sink.name} ({sink.format} {sink.place.location})", _epochs(decisions), problems)
+    dead = one.dead_letters
+    if dead is not None:
+        place = place_of(dead, one.name, settings.catalog)
+        problems = tuple(find_sink(dead.format).audit(place, _rows(decisions, DEAD_LETTERS)))
+        yield Verdict(f"dead letters ({dead.format} {dead.location})", _epochs(decisions), problems)
+
+
+def standing(past: Sequence[Past]) -> list[Decision]:
+    """Those that are committed and were not taken back, the earliest first; `past` has the latest first."""
+    found: dict[int, Decision] = {}
+    at_most: int | None = None
+    for one in past:
+        decision = one.decision
+        if at_most is not None and decision.epoch > at_most:
+            continue  # the endpoint was restored from before it, and the epoch came again
+        if "moved" in decision.summary:
+            at_most = decision.epoch
+        elif one.is_committed:
+            found.setdefault(decision.epoch, decision)
+    return [found[epoch] for epoch in sorted(found)]
+
+
+def _log_problems(decisions: Sequence[Decision]) -> Iterator[str]:
+    for decision in decisions:
+        read, good, dead = (decision.summary.get(name, 0) for name in ("read", "good", "dead"))
+        if good + dead != read:
+            yield f"epoch {decision.epoch} has read {read} rows, of which {good} are good and {dead} dead"
+
+
+def _rows(decisions: Sequence[Decision], sink: str) -> dict[int, int]:
+    return {
+        decision.epoch: int(decision.handles.get(sink, {}).get("rows", 0))
+        for decision in decisions
+        if sink in decision.handles
+    }
+
+
+def _epochs(decisions: Sequence[Decision]) -> str:
+    if not decisions:
+        return "no epochs"
+    first, last = decisions[0].epoch, decisions[-1].epoch
+    return f"epoch {last}" if first == last else f"epochs {first} to {last}"

@@ -1,0 +1,86 @@
+"""The driver is killed before, in and after each step of its sinks, and each has every row once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.crash.pipeline.killing import Driver, finish
+from tests.pipeline.scenario import Scenario
+from tests.pipeline.scenarios import MakeScenario
+from tests.pipeline.sink_places import PLACES, SinkPlace, assert_sink_exact
+
+# Points of the code at which it dies: one sink is not prepared yet, or both are, or one has committed.
+FAULTS = [
+    "preparing first.orders",
+    "staged second.orders",
+    "committing first.orders",
+    "committing second.orders",
+    "published second.orders",
+]
+STEPS = ["prepared first.orders", "decided"]
+PAIRS = [
+    ("collection", ("iceberg", "view"), ("parquet", "append")),
+    ("kafka", ("kafka", "append"), ("delta", "view")),
+    ("collection", ("hudi", "view"), ("iceberg", "append")),
+    ("kafka", ("hudi", "append"), ("delta", "append")),
+]
+IDS = [f"{source} to {first[0]} and {second[0]}" for source, first, second in PAIRS]
+
+
+@pytest.fixture
+def scenario_of(
+    make_scenario: MakeScenario, request: pytest.FixtureRequest
+) -> tuple[Scenario, list[SinkPlace]]:
+    source, *targets = request.param
+    scenario, _ = make_scenario(source, "sqlite")
+    scenario.connector = ""
+    places = [
+        PLACES[kind](scenario, name, mode, request.getfixturevalue)
+        for name, (kind, mode) in zip(("first", "second"), targets, strict=True)
+    ]
+    return scenario, places
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("scenario_of", PAIRS, ids=IDS, indirect=True)
+def test_killed_at_each_step(scenario_of: tuple[Scenario, list[SinkPlace]]) -> None:
+    scenario, places = scenario_of
+    scenario.write(60)
+    for fault in FAULTS:
+        ran = Driver(scenario, fault=fault).end()
+        assert ran.was_killed, f"{fault}: {ran.output}"
+        scenario.write(60)
+    for step in STEPS:
+        ran = Driver(scenario, step).end()
+        assert ran.was_killed, f"{step}: {ran.output}"
+        scenario.write(60)
+    # A step fails, so that what is prepared is aborted, and it is killed while it does that.
+    ran = Driver(scenario, "prepared second.orders", "1", "fail", fault="aborting second.orders").end()
+    assert ran.was_killed, ran.output
+    finish(scenario)
+    for place in places:
+        assert_sink_exact(scenario, place)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("scenario_of", PAIRS, ids=IDS, indirect=True)
+def test_one_who_wakes_up_late_changes_nothing(scenario_of: tuple[Scenario, list[SinkPlace]]) -> None:
+    """It has decided an epoch, and committed it in one of its sinks; others went on from there."""
+    scenario, places = scenario_of
+    for _ in range(3):
+        scenario.write(60)
+    zombie = Driver(scenario, "committed first.orders", "2", "freeze")
+    zombie.wait_until_frozen()
+    finish(scenario)
+    for place in places:
+        assert_sink_exact(scenario, place)
+    zombie.thaw()
+    ended = zombie.end()
+    assert ended.returncode == 1, ended.output
+    assert "was taken over by" in ended.output
+    for place in places:
+        assert_sink_exact(scenario, place)
+
+
+def test_each_kind_of_sink_is_in_a_pair() -> None:
+    assert {kind for _, *targets in PAIRS for kind, _ in targets} == set(PLACES)

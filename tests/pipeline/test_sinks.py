@@ -1,0 +1,151 @@
+"""Materializations with two-phase-commit sinks, beside a connector or alone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import ConfigError, EndpointUnavailable
+from headrace.model.checkpoints import JsonObject
+from headrace.pipeline.binding_sink import BindingSink
+from headrace.pipeline.coordinator import Coordinator
+from tests.pipeline.scenario import Scenario
+from tests.pipeline.scenarios import MakeScenario
+from tests.pipeline.sink_places import PLACES, IcebergPlace, ParquetPlace, SinkPlace, assert_sink_exact
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def alone(
+    folder: Path, kind: str, mode: str, request: pytest.FixtureRequest | None = None
+) -> tuple[Scenario, SinkPlace]:
+    scenario = Scenario(folder, "", {})
+    return scenario, PLACES[kind](scenario, "lake", mode, request.getfixturevalue if request else None)
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_each_epoch_is_appended_once(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
+    scenario, place = alone(tmp_path, kind, "append", request)
+    for _ in range(3):
+        scenario.write(60)
+    recorder = scenario.run()
+    assert [epoch.epoch for epoch in recorder.epochs] == [0, 1, 2]
+    assert_sink_exact(scenario, place)
+    rows = place.rows()
+    for epoch in recorder.epochs:
+        written = [row for row in rows if row["_epoch"] == epoch.epoch]
+        assert len(written) == epoch.sinks["lake.orders"] == epoch.keys == epoch.stored
+        assert epoch.good == epoch.documents
+    scenario.write(60)
+    assert [epoch.epoch for epoch in scenario.run().epochs] == [3]
+    assert_sink_exact(scenario, place)
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "delta", "hudi"])
+def test_a_view_has_one_row_for_each_key(tmp_path: Path, kind: str) -> None:
+    scenario, place = alone(tmp_path, kind, "view")
+    for _ in range(3):
+        scenario.write(60)
+        scenario.run()
+        assert_sink_exact(scenario, place)
+
+
+def test_a_format_that_keeps_no_views_says_so(tmp_path: Path) -> None:
+    scenario, _ = alone(tmp_path, "parquet", "view")
+    scenario.write(10)
+    with pytest.raises(ConfigError, match="parquet keeps no views: write `mode: append`"):
+        scenario.run()
+
+
+@pytest.mark.parametrize("source", ["collection", "kafka"])
+def test_a_connector_and_two_sinks_commit_as_one(make_scenario: MakeScenario, source: str) -> None:
+    scenario, view = make_scenario(source, "sqlite", 2)
+    places = [ParquetPlace(scenario, "files"), IcebergPlace(scenario, "table", "view")]
+    scenario.write(60)
+    scenario.write(60)
+    recorder = scenario.run()
+    assert all(len(epoch.sinks) == 2 for epoch in recorder.epochs)
+    scenario.assert_exact(view())
+    for place in places:
+        assert_sink_exact(scenario, place)
+
+
+@pytest.mark.parametrize("step", ["_decide", "_commit_all"])
+def test_a_crash_before_and_after_the_decision(
+    make_scenario: MakeScenario, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario, view = make_scenario("collection", "sqlite")
+    places = [ParquetPlace(scenario, "files"), IcebergPlace(scenario, "table", "view")]
+    scenario.write(60)
+
+    def interrupted(*_: object) -> None:
+        raise ConfigError("as if the process had been killed here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Coordinator, step, interrupted)
+        with pytest.raises(ConfigError, match="been killed here"):
+            scenario.run()
+    assert not any(place.rows() for place in places)
+    scenario.write(60)
+    scenario.run()
+    scenario.assert_exact(view())
+    for place in places:
+        assert_sink_exact(scenario, place)
+
+
+def test_one_sink_that_fails_is_tried_again_while_the_other_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = Scenario(tmp_path, "", {})
+    slow, quick = ParquetPlace(scenario, "slow"), ParquetPlace(scenario, "quick")
+    scenario.write(60)
+    commit = BindingSink.commit
+    tries: list[bool] = []
+
+    def failing(self: BindingSink, epoch: int, handle: JsonObject) -> None:
+        if self.name.startswith("slow") and len(tries) < 3:
+            tries.append(bool(quick.rows()))
+            raise EndpointUnavailable("it is not there now")
+        commit(self, epoch, handle)
+
+    monkeypatch.setattr(BindingSink, "commit", failing)
+    scenario.run()
+    assert tries == [True, True, True]
+    assert_sink_exact(scenario, slow)
+    assert_sink_exact(scenario, quick)
+
+
+def test_a_lost_log_is_made_anew_from_what_the_sinks_have(tmp_path: Path) -> None:
+    scenario = Scenario(tmp_path, "", {})
+    places = [IcebergPlace(scenario, "rows"), IcebergPlace(scenario, "view", "view")]
+    scenario.write(60)
+    scenario.write(60)
+    scenario.run()
+    shutil.rmtree(scenario.state)
+    scenario.write(60)
+    assert [epoch.epoch for epoch in scenario.run().epochs] == [2]
+    for place in places:
+        assert_sink_exact(scenario, place)
+
+
+def test_an_endpoint_that_was_restored_takes_the_sinks_back(make_scenario: MakeScenario) -> None:
+    scenario, view = make_scenario("collection", "sqlite")
+    places = [ParquetPlace(scenario, "files"), IcebergPlace(scenario, "table", "view")]
+    database = Path(scenario.endpoint["path"])
+    scenario.write(60)
+    scenario.run()
+    backup = database.with_suffix(".backup")
+    shutil.copy(database, backup)
+    scenario.write(60)
+    scenario.write(60)
+    scenario.run()
+    for left in database.parent.glob(f"{database.name}-*"):
+        left.unlink()
+    shutil.copy(backup, database)
+    scenario.write(60)
+    assert [epoch.epoch for epoch in scenario.run().epochs] == [1, 2, 3]
+    scenario.assert_exact(view())
+    for place in places:
+        assert_sink_exact(scenario, place)

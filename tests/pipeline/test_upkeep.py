@@ -1,0 +1,102 @@
+"""`headrace verify` and `headrace maintain`, on what pipelines have written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headrace.cli import cli
+from headrace.pipeline.recovery_log import Decision, Past
+from headrace.pipeline.verification import standing
+from tests.pipeline.scenario import Scenario
+from tests.pipeline.sink_places import IcebergPlace, ParquetPlace, assert_sink_exact
+
+
+def headrace(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def written(tmp_path: Path, spark: object) -> tuple[Scenario, ParquetPlace, IcebergPlace]:
+    scenario = Scenario(tmp_path, "", {})
+    places = ParquetPlace(scenario, "files"), IcebergPlace(scenario, "table", "view")
+    for _ in range(3):
+        scenario.write(60)
+    scenario.run()
+    return scenario, *places
+
+
+def test_what_was_written_is_right(written: tuple[Scenario, ParquetPlace, IcebergPlace]) -> None:
+    scenario, _, _ = written
+    result = headrace("verify", scenario.configure(), "--json")
+    assert result.exit_code == 0, result.output
+    (verdicts,) = json.loads(result.output).values()
+    assert [verdict["what"].split(" ")[0] for verdict in verdicts] == [
+        "recovery",
+        "files.orders",
+        "table.orders",
+        "dead",
+    ]
+    assert not any(verdict["problems"] for verdict in verdicts)
+    assert {verdict["looked_at"] for verdict in verdicts} == {"epochs 0 to 2"}
+    assert "right" in headrace("verify", scenario.configure()).output
+
+
+def test_an_epoch_that_is_missing_or_there_twice(
+    written: tuple[Scenario, ParquetPlace, IcebergPlace],
+) -> None:
+    scenario, files, _ = written
+    first, second, _ = sorted(files.folder.glob("epoch-*"))
+    shutil.rmtree(first)
+    (file,) = list(second.glob("*.parquet"))[:1]
+    shutil.copy(file, file.with_name("again.parquet"))
+    result = headrace("verify", scenario.configure(), "--json")
+    assert result.exit_code == 1
+    (verdicts,) = json.loads(result.output).values()
+    (problems,) = [verdict["problems"] for verdict in verdicts if verdict["problems"]]
+    assert len(problems) == 2
+    assert problems[0].startswith("epoch 0 was committed with")
+    assert problems[1].startswith("epoch 1 was committed with")
+
+
+def test_a_table_that_is_not_ours(written: tuple[Scenario, ParquetPlace, IcebergPlace]) -> None:
+    scenario, _, _ = written
+    assert headrace("verify", scenario.configure(), "--table", "headrace.orders").exit_code == 0
+    result = headrace("verify", scenario.configure(), "--table", "headrace.nowhere")
+    assert "has no table 'headrace.nowhere'" in str(result.exception)
+
+
+def test_maintenance_beside_a_pipeline(written: tuple[Scenario, ParquetPlace, IcebergPlace]) -> None:
+    scenario, files, table = written
+    result = headrace("maintain", scenario.configure(), "--older-than", "1h")
+    assert result.exit_code == 0, result.output
+    scenario.write(60)
+    scenario.run()
+    assert_sink_exact(scenario, files)
+    assert_sink_exact(scenario, table)
+    assert headrace("verify", scenario.configure()).exit_code == 0
+
+
+def test_what_is_staged_is_not_to_be_removed(tmp_path: Path) -> None:
+    scenario = Scenario(tmp_path, "", {})
+    ParquetPlace(scenario)
+    result = headrace("maintain", scenario.configure(), "--older-than", "5m")
+    assert "write at least 1h" in str(result.exception)
+
+
+def past(epoch: int, *, committed: bool = True, moved: bool = False) -> Past:
+    summary = {"moved": "the endpoint was restored"} if moved else {"read": epoch}
+    return Past(Decision(epoch, {}, {}, summary), "", 1, committed)
+
+
+def test_epochs_that_were_taken_back_do_not_count() -> None:
+    """The latest comes first: 1 and 2 were run again after the endpoint went back to 0, and 2 not yet."""
+    latest_first = [past(1), past(0, moved=True), past(2), past(1), past(0)]
+    found = standing(latest_first)
+    assert [decision.epoch for decision in found] == [0, 1]
+    assert found[1] is latest_first[0].decision
+    assert [decision.epoch for decision in standing([past(3, committed=False), past(2)])] == [2]
