@@ -20,8 +20,8 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 demo: setup ## the whole product: made-up orders into a view, with kill -9, compared with DuckDB
 	@HEADRACE_JARS_CACHE="$${HEADRACE_JARS_CACHE:-$(CURDIR)/.jars}" $(BIN)/headrace demo
 
-# What starts processes, kills them and looks at them has the machine for itself.
-ALONE := tests/bench tests/cli tests/cluster tests/crash/ingest tests/ingest_process
+# What kills servers in the middle of their work has the machine for itself.
+ALONE := tests/crash/ingest tests/ingest_process
 
 test: lint ## lint, then run all tests
 	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ALONE:%=--ignore=%)
@@ -50,6 +50,7 @@ bench: setup ## measure everything that docs/benchmarks.md has figures of
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.ingest
 	$(BIN)/python -m benchmarks.pipeline
+	$(BIN)/python -m benchmarks.sinks
 
 clean: ## remove .venv, caches, downloads and builds
 	rm -rf .venv .jars .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -216,7 +216,5 @@ def test_a_lost_log_is_made_anew_from_sinks_that_agree() -> None:
 def test_with_a_lost_log_sinks_that_do_not_agree_are_refused(
     endpoint: list[RuntimeCheckpoint] | None,
 ) -> None:
-    with pytest.raises(
-        ConfigError, match="is lost, and its sinks do not stand at one epoch"
-    ):
+    with pytest.raises(ConfigError, match="is lost, and its sinks do not stand at one epoch"):
         in_sinks("sales", "new", at(-1), endpoint, {"files": at(2), "lake": at(3)})
