@@ -19,7 +19,6 @@ from headrace.pipeline.spark_types import quote, spark_type
 EPOCH = "_epoch"
 """The column of appended rows that holds the epoch's number."""
 _STORED = "_stored"
-_EXISTS = "_exists"
 
 
 @dataclass(frozen=True)
