@@ -41,14 +41,14 @@ def verify(file: Path, names: tuple[str, ...], table: str | None, as_json: bool)
     snapshots, and good and dead rows are what was read. With --table it looks at a table that need not be
     ours: for data files that were added twice, and for gaps. Exits with 1 if anything is wrong.
     """
-    settings = load_config(file, Part.PIPELINE).pipeline_settings(names=names) if not table else None
-    found: dict[str, list[Verdict]] = {}
+    if table and names:
+        raise ConfigError("give either names of materializations or --table")
+    config = load_config(file, Part.PIPELINE)
     if table:
-        catalog = load_config(file, Part.PIPELINE).catalog_settings()
-        if names:
-            raise ConfigError("give either names of materializations or --table")
-        found[table] = [Verdict("Iceberg table", table, tuple(_audit(catalog, table)))]
-    elif settings:
+        problems = tuple(_audit(config.catalog_settings(), table))
+        found = {table: [Verdict("Iceberg table", table, problems)]}
+    else:
+        settings = config.pipeline_settings(names=names)
         found = {one.name: list(verify_materialization(settings, one)) for one in settings.materializations}
     if as_json:
         verdicts = {name: [asdict(verdict) for verdict in some] for name, some in found.items()}

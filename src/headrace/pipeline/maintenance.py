@@ -9,10 +9,10 @@ from headrace.pipeline.dead_letters import NAME as DEAD_LETTERS
 from headrace.pipeline.dead_letters import place_of
 from headrace.pipeline.places import open_recovery_log
 from headrace.pipeline.planning import plan
-from headrace.pipeline.runner import needs
 from headrace.pipeline.session import make_session
 from headrace.pipeline.settings import MaterializationSettings, PipelineSettings
 from headrace.pipeline.spark_catalogs import catalog_conf
+from headrace.pipeline.spark_needs import needs
 from headrace.sinks.contract import Place
 from headrace.sinks.registry import find_sink
 

@@ -22,18 +22,15 @@ from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.session import make_session
 from headrace.pipeline.settings import (
     CollectionSource,
-    FormatSource,
-    KafkaSource,
     MaterializationSettings,
     PipelineSettings,
     Profile,
 )
 from headrace.pipeline.sources import STARTS, open_sources, table_of
-from headrace.pipeline.spark_catalogs import catalog_conf, needs_of
+from headrace.pipeline.spark_catalogs import catalog_conf
 from headrace.pipeline.spark_checkpoint import read_offsets
 from headrace.pipeline.spark_failures import failure_of
-from headrace.pipeline.spark_lines import Needs
-from headrace.sinks.registry import find_sink
+from headrace.pipeline.spark_needs import needs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -223,24 +220,3 @@ class Runner:
                 if self._stopping.wait(_LOOK_EVERY):
                     return False
         return True
-
-
-def needs(settings: PipelineSettings) -> set[Needs]:
-    """What Spark has to have for all materializations."""
-    found: set[Needs] = set()
-    for one in settings.materializations:
-        formats = {sink.format for sink in one.sinks}
-        if one.dead_letters is not None:
-            formats.add(one.dead_letters.format)
-        uses_catalog = "iceberg" in formats
-        for name in formats:
-            found |= {Needs(need) for need in find_sink(name).needs}
-        for binding in one.bindings:
-            match binding.source:
-                case KafkaSource() | FormatSource(format="kafka"):
-                    found.add(Needs.KAFKA)
-                case CollectionSource() | FormatSource(format="iceberg"):
-                    uses_catalog = True
-        if uses_catalog and settings.catalog is not None:
-            found |= needs_of(settings.catalog)
-    return found
