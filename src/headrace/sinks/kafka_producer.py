@@ -20,7 +20,7 @@ from headrace.sinks.kafka_options import TopicOptions
 from headrace.sinks.kafka_transactions import Identity, timeout_too_long
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message, Producer
+    from confluent_kafka import KafkaError, Message, Producer
 
 ATTEMPT_HEADER = "headrace.attempt"
 
@@ -134,7 +134,7 @@ class Transaction:
             except BufferError:
                 self._serve(self._producer.poll, 0.1)
             except self._exception as error:
-                raise kafka_error(self._what, error.args[0]) from error
+                raise self._error(error.args[0]) from error
         self._sent += 1
         if self._sent % _POLLED_EVERY == 0:
             self._serve(self._producer.poll, 0)
@@ -174,20 +174,24 @@ class Transaction:
         try:
             left = call(timeout)
         except self._exception as error:
-            raise kafka_error(self._what, error.args[0]) from error
-        except SystemError as error:
-            raise self._fatal(error) from error
+            raise self._error(error.args[0]) from error
+        except SystemError as error:  # the client loses its own exception in a call that calls us back
+            raise (self._cause() or UnexpectedFailure(f"{self._what}: {error}")) from error
         if self._failure is not None:
-            raise kafka_error(self._what, self._failure)
+            raise self._error(self._failure)
         return left
 
-    def _fatal(self, error: SystemError) -> HeadraceError:
-        """The client loses its own exception when it is fenced off in a call that calls us back."""
+    def _error(self, error: KafkaError) -> HeadraceError:
+        cause = self._cause() if error.code() == error._FATAL else None
+        return cause or kafka_error(self._what, error)
+
+    def _cause(self) -> HeadraceError | None:
+        """Of an error that the producer does not recover from: it may be fenced off, and says so if asked."""
         try:
             self._producer.begin_transaction()
         except self._exception as told:
             return kafka_error(self._what, told.args[0])
-        return UnexpectedFailure(f"{self._what}: {error}")
+        return None
 
     def _note(self, error: Any, message: Message) -> None:
         if error is not None:

@@ -55,7 +55,8 @@ class Driver:
 
     def wait_until_frozen(self) -> None:
         _, status = os.waitpid(self.process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status), "it ended before it came there"
+        if not os.WIFSTOPPED(status):
+            raise AssertionError(f"it ended before it came there:\n{self.end().output}")
 
     def thaw(self) -> None:
         os.kill(self.process.pid, signal.SIGCONT)
