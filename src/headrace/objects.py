@@ -22,7 +22,9 @@ from obstore.exceptions import (
 )
 from obstore.store import from_url
 
+from headrace.durable import sync_path as _sync
 from headrace.errors import ConfigError, EndpointUnavailable
+from headrace.faults import reached
 
 # The library's own retries are kept short: ours go on for ever, count, and say what is wrong.
 _RETRIES: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
@@ -125,8 +127,11 @@ class ObjectStore:
 
     def _put(self, path: str, data: bytes | memoryview, what: str, mode: Any) -> None:
         with self._speaking(what):
+            reached("object putting")
             obstore.put(self._store, path, data, mode=mode, use_multipart=False)
+            reached("object put")
         self.sync(path, what)
+        reached("object synced")
 
     def _make_folder(self, folder: Path) -> None:
         try:
@@ -155,14 +160,6 @@ class ObjectStore:
             raise ConfigError(f"store {self.url}: {_first_line(error)}") from error
         except (BaseError, OSError) as error:
             raise EndpointUnavailable(f"store {self.url} cannot {what}: {_first_line(error)}") from error
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _first_line(error: Exception) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from threading import Condition, Thread
 
 from headrace.errors import Fenced, HeadraceError, UnexpectedFailure
+from headrace.faults import reached
 from headrace.ingest.collections import Collections
 from headrace.ingest.iceberg.committer import CommitterProcess
 from headrace.ingest.iceberg.jobs import CommitJob, SegmentPart
@@ -122,6 +123,7 @@ class CommitLoop:
     def _ask_tables(self) -> None:
         """A crash may have come between a commit and the news of it."""
         answer = self._process.watermarks(self._collections.names(), self._timeout, self._log_id)
+        reached("tables asked")
         for name, at in answer.items():
             self._note(name, at)
         self._knows_tables = True
@@ -137,7 +139,9 @@ class CommitLoop:
             collections=tuple(self._collections.get(name) for name in sorted(names)),
             log_id=self._log_id,
         )
+        reached("commits asking")
         outcome = self._process.commit(job, self._timeout)
+        reached("commits answered")
         moved = {name for name, at in outcome.items() if self._note(name, at)}
         self.commits += len(moved)
         return names - moved

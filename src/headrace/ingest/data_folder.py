@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from headrace.errors import ConfigError, EndpointUnavailable
+from headrace.faults import reached
 from headrace.ingest.store import SegmentStore
 from headrace.model.lsn import RESERVED_AT_ONCE, last_lsn_of
 from headrace.wal.recovery import OnWrites, Recovered, recover
@@ -58,6 +59,7 @@ class DataFolder:
 
     def open_log(self, store: SegmentStore, on_writes: OnWrites) -> tuple[Identity, Recovered]:
         """The log as it is here, or, where nothing is, as it is in object storage."""
+        reached("log opening")
         identity = self._identity()
         if identity is None or not segment_files(self.log):
             return self._take_over(store, on_writes)
@@ -110,6 +112,7 @@ class DataFolder:
             ) from None
 
     def _write(self, identity: Identity) -> None:
+        reached("identity writing")
         temporary = self.path / f"{_IDENTITY}.new"
         with temporary.open("w") as file:
             json.dump(asdict(identity), file)
@@ -119,3 +122,4 @@ class DataFolder:
         folder = os.open(self.path, os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
+        reached("identity written")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ from threading import Lock
 from typing import Any
 
 from headrace.errors import HeadraceError, ServerUnavailable, StorageFull, Terminal, Transient, WriteTimeout
+from headrace.faults import reached
 from headrace.ingest.collections import Collections
 from headrace.ingest.commit_loop import CommitLoop
 from headrace.ingest.data_folder import DataFolder
@@ -109,6 +110,7 @@ class Engine:
             on_round=self._clean_up,
             on_fatal=self._stop_accepting,
         )
+        self._removable: deque[Segment] = deque()  # in order: a file that is left behind is no gap
         self._unremoved: set[int] = set()  # segments whose files are removed and whose objects are not
         self._knows_leftovers = False  # a process before this one may have removed files only
         self._fatal: Terminal | None = None
@@ -329,9 +331,16 @@ class Engine:
 
     def _remove_committed(self) -> None:
         """Removes what is committed: the file first, since a file without its object would be put again."""
-        for segment in self._index.remove(self._commits.committed):
-            segment.path.unlink(missing_ok=True)
-            self._unremoved.add(segment.header.number)
+        self._removable.extend(self._index.remove(self._commits.committed))
+        try:
+            while self._removable:
+                reached("wal removing")
+                self._removable[0].path.unlink(missing_ok=True)
+                reached("wal removed")
+                self._unremoved.add(self._removable.popleft().header.number)
+        except OSError as error:
+            log.warning("cannot remove %s: %s", self._removable[0].path, error.strerror or error)
+            return
         try:
             if not self._knows_leftovers:
                 first = self._index.all()[0].header.number if self._index.all() else 0
@@ -339,6 +348,7 @@ class Engine:
                 self._knows_leftovers = True
             for number in sorted(self._unremoved):
                 self._store.remove(number)
+                reached("segment removed")
                 self._unremoved.discard(number)
         except Transient as error:
             log.warning("%s", error.message)

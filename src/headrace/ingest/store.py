@@ -21,6 +21,7 @@ from uuid import uuid4
 import orjson
 
 from headrace.errors import ConfigError, EndpointUnavailable, Fenced
+from headrace.faults import reached
 from headrace.objects import NoSuchObject, ObjectExists, ObjectStore
 from headrace.wal.records import SEGMENT_HEADER_BYTES, BadRecord, SegmentHeader
 from headrace.wal.segments import Segment, map_segment, segment_name
@@ -58,7 +59,9 @@ class SegmentStore:
             paths = self._objects.list(_EPOCHS, "list epochs")
             epoch = max((int(Path(path).name) for path in paths), default=-1) + 1
             with suppress(ObjectExists):
+                reached("epoch claiming")
                 self._objects.create(_epoch_path(epoch), _who(), "claim an epoch")
+                reached("epoch claimed")
                 return epoch
 
     def check_owner(self, epoch: int) -> None:
@@ -94,6 +97,7 @@ class SegmentStore:
             self._objects.create(_segment_path(number), _bytes_of(segment), f"put segment {number}")
         except ObjectExists:
             self._settle_conflict(segment)
+        reached("owner checking")
         self.check_owner(epoch)
 
     def has(self, segment: Segment) -> bool:
@@ -118,11 +122,13 @@ class SegmentStore:
         """Copies a segment into a folder, synced."""
         what = f"get segment {number}"
         try:
+            reached("segment fetching")
             with (folder / segment_name(number)).open("wb") as file:
                 for chunk in self._objects.stream(_segment_path(number), what):
                     file.write(chunk)
                 file.flush()
                 os.fsync(file.fileno())
+            reached("segment fetched")
         except OSError as error:
             raise EndpointUnavailable(f"cannot {what}: {error}") from error
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from threading import Condition, Thread
 
 from headrace.errors import Terminal, Transient
+from headrace.faults import reached
 from headrace.ingest.store import SegmentStore
 from headrace.wal.segments import Segment
 
@@ -78,6 +79,7 @@ class Uploader:
                 return
             with self._changed:
                 self._waiting.popleft()
+            reached("uploader put")
             self._on_uploaded(segment)
 
     def _put(self, segment: Segment, may_be_there: bool) -> bool:
@@ -85,6 +87,7 @@ class Uploader:
         pause = _FIRST_RETRY_SECONDS
         while True:
             try:
+                reached("uploader putting")
                 if may_be_there and self._store.has(segment):
                     self._store.check_owner(self._epoch)
                 else:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import cast
 
 from headrace.errors import HeadraceError, ProtocolError, StreamBroken
+from headrace.faults import reached
 from headrace.model.checkpoints import JsonObject
 from headrace.protocol.channel import Channel
 from headrace.protocol.messages import Request, Response, StartCommit
@@ -88,12 +89,15 @@ class RuntimeStream:
         self._channel = channel
         self._phases = Phases()
         self._lock = threading.Lock()
+        self.who = "runtime"
+        """Whose it is, in the names of points at which faults are put."""
         # A stream that is forgotten must not leave its connector waiting, with a connection to the endpoint.
         weakref.finalize(self, channel.fail, StreamBroken("the runtime dropped the stream"))
 
     def send(self, request: Request) -> None:
         with self._lock:
             self._phases.observe(request)
+        reached(f"{self.who} sending {type(request).__name__}")
         self._channel.put_request(request)
 
     def receive(self) -> Response:
@@ -103,6 +107,7 @@ class RuntimeStream:
             raise StreamBroken(f"the connector ended the stream in phase {self._phases.phase}")
         with self._lock:
             self._phases.observe(response)
+        reached(f"{self.who} received {type(response).__name__}")
         return response
 
     @property

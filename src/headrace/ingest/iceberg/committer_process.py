@@ -12,6 +12,7 @@ import logging
 from typing import Any
 
 from headrace.errors import HeadraceError, UnexpectedFailure
+from headrace.faults import reached
 from headrace.ingest.iceberg.child import become_child
 from headrace.ingest.iceberg.collection_commit import Observer
 from headrace.ingest.iceberg.commit import Committer, Outcome
@@ -22,9 +23,14 @@ from headrace.ingest.iceberg.tables import Tables
 _log = logging.getLogger(__name__)
 
 
-def main(observe: Observer = lambda _step: None) -> None:
-    """Tells the observer of the committer's steps, and of `answering`."""
+def _reached(step: str) -> None:
+    reached(f"committer {step}")
+
+
+def main(observe: Observer = _reached) -> None:
+    """Tells the observer of the committer's steps, and of `started` and `answering`."""
     requests, answers = become_child()
+    observe("started")
     committer = Committer(Tables(CatalogSettings.model_validate(next(requests))), observe)
     for request in requests:
         answer = {"id": request["id"], **_answer(committer, request)}

@@ -14,6 +14,8 @@ from pathlib import Path
 from pyiceberg.io import OutputStream
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
+from headrace.durable import sync_path
+
 
 class SyncedFileIO(PyArrowFileIO):
     def new_output(self, location: str) -> PyArrowFile:
@@ -44,19 +46,11 @@ class _SyncedStream(io.BufferedWriter):
             os.fdatasync(self.fileno())
         finally:
             super().close()
-        _sync_folder(self._folder)
+        sync_path(self._folder)
 
 
 def _make_folder(folder: Path) -> None:
     if not folder.is_dir():
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_path(folder.parent)

@@ -1,0 +1,101 @@
+"""Points at which faults are put: they happen once, whoever comes first, and cost nothing when off."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from headrace import faults
+from headrace.errors import EndpointUnavailable
+from headrace.faults import Action, Faults
+from tests.wal.support import await_true
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Faults:
+    return Faults(tmp_path / "faults")
+
+
+def test_points_do_nothing_in_a_process_that_was_not_told_of_a_folder() -> None:
+    assert faults.VARIABLE not in os.environ
+    assert faults.reached is faults._ignore
+
+
+def test_nothing_happens_where_nothing_is_armed(folder: Faults) -> None:
+    folder.meet("somewhere")
+    assert folder.fired == set()
+
+
+def test_it_happens_once(folder: Faults) -> None:
+    folder.arm("a/b c.d 100%", Action.UNAVAILABLE)
+    with pytest.raises(EndpointUnavailable, match=re.escape("at a/b c.d 100%")):
+        folder.meet("a/b c.d 100%")
+    assert folder.fired == {"a/b c.d 100%"}
+    folder.meet("a/b c.d 100%")
+
+
+def test_it_happens_at_the_given_occurrence(folder: Faults) -> None:
+    folder.arm("here", Action.IO_ERROR, 3)
+    folder.meet("here")
+    folder.meet("there")
+    folder.meet("here")
+    with pytest.raises(OSError, match="at here") as raised:
+        folder.meet("here")
+    assert raised.value.errno == errno.EIO
+
+
+def test_a_full_disk(folder: Faults) -> None:
+    folder.arm("here", Action.DISK_FULL)
+    with pytest.raises(OSError, match="at here") as raised:
+        folder.meet("here")
+    assert raised.value.errno == errno.ENOSPC
+
+
+def test_what_is_parked_waits_until_it_is_released(folder: Faults) -> None:
+    folder.arm("here", Action.PARK)
+    waiting = threading.Thread(target=folder.meet, args=("here",))
+    waiting.start()
+    await_true(lambda: folder.parked == {"here"})
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    folder.release("here")
+    waiting.join(10)
+    assert not waiting.is_alive()
+
+
+def test_what_is_disarmed_does_not_happen(folder: Faults) -> None:
+    folder.arm("here", Action.UNAVAILABLE)
+    folder.disarm()
+    folder.meet("here")
+    assert folder.fired == set()
+
+
+@pytest.mark.parametrize("action", [Action.KILL, Action.LOSE])
+def test_a_process_is_killed_and_modules_are_loaded_before(folder: Faults, action: Action) -> None:
+    folder.arm("here", action)
+    folder.load("antigravity_is_not_a_module_of_ours", "json")
+    script = "from headrace.faults import reached\nreached('here')\nprint('alive')"
+    environment = {**os.environ, **folder.environment}
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", script],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            start_new_session=True,
+        )
+
+    assert "No module named 'antigravity_is_not_a_module_of_ours'" in run().stderr
+    folder.load("json")
+    assert run().returncode == -signal.SIGKILL
+    assert run().stdout == "alive\n"  # it happens once, over all processes
