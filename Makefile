@@ -6,7 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.up-to-date
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint lock proto bench clean
+.PHONY: help setup demo test lint lock proto bench certify clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -51,6 +51,10 @@ bench: setup ## measure everything that docs/benchmarks.md has figures of
 	$(BIN)/python -m benchmarks.ingest
 	$(BIN)/python -m benchmarks.pipeline
 	$(BIN)/python -m benchmarks.sinks
+
+certify: setup ## try every guarantee with faults, and write what held to docs/
+	$(BIN)/python -m devtools.certify --seed 1 --json docs/certification.json \
+		--html docs/certification.html --markdown docs/certification.md
 
 clean: ## remove .venv, caches, downloads and builds
 	rm -rf .venv .jars .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -18,6 +18,7 @@ LOCK = ROOT / "requirements.lock"
 # A package imports from itself and from those before it. docs/architecture.md says what each is for.
 LAYERS = [
     "faults",
+    "durable",
     "model",
     "objects",
     "wal",
@@ -31,6 +32,7 @@ LAYERS = [
     "testing",
     "config",
     "bench",
+    "certify",
     "cli",
     "__main__",
 ]

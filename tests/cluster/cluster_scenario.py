@@ -46,8 +46,9 @@ class ClusterScenario(Scenario):
             conf["spark.executorEnv.PYTHONPATH"] = str(self.packages)
         if self.state_in:
             config["state"] = self.state_in
-            letters = {"location": (self.data / "state/dead-letters/view").as_uri()}
-            config["materializations"]["view"]["dead_letters"] = letters
+        # All workers are processes of this machine.
+        letters = {"location": (self.data / "state/dead-letters/view").as_uri(), "shared": True}
+        config["materializations"]["view"]["dead_letters"] = letters
         path.write_text(yaml.safe_dump(config))
         return path
 

@@ -412,6 +412,8 @@ def test_dead_letters_that_die_with_the_host(tmp_path: Path) -> None:
     text = GOOD.replace("    shards: 2", "    dead_letters:\n      location: ./dead")
     said = refusal_of(written(tmp_path, f"profile: distributed-durable\nstate: s3://bucket\n{text}"))
     assert "line 30: materializations.sales.dead_letters.location: a folder does not survive its host" in said
+    shared = text.replace("location: ./dead", "location: ./dead\n      shared: true")
+    load_config(written(tmp_path, f"profile: distributed-durable\nstate: s3://bucket\n{shared}"))
 
 
 def test_an_unset_variable_has_its_line(tmp_path: Path) -> None:

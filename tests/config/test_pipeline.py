@@ -366,3 +366,16 @@ def test_a_configuration_is_read_without_spark() -> None:
     """`headrace serve` and `schema` run where there is none."""
     program = "import sys, headrace.config; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_folder_that_hosts_share(tmp_path: Path) -> None:
+    text = SMALL.replace(
+        "    bindings: [{collection: people, resource: {table: people}}]",
+        "    sinks: {files: {format: parquet, shared: true}, more: {format: delta}}\n"
+        "    dead_letters: {location: ./dead, shared: true}\n"
+        "    bindings: [{collection: people, resource: {table: people}, sinks: {files: ./a, more: ./b}}]",
+    )
+    names, _ = load_config(written(tmp_path, text)).pipeline_settings().materializations
+    assert [sink.shared for sink in names.sinks] == [True, False]
+    assert names.dead_letters is not None
+    assert names.dead_letters.shared

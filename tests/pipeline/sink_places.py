@@ -95,6 +95,15 @@ class IcebergPlace(SinkPlace):
             return []
         return rows
 
+    def expire_snapshots(self) -> None:
+        """All but the last one."""
+        settings = embedded_catalog(self.scenario.data)
+        table = load_catalog(settings.name, **settings.properties).load_table(self.location)
+        last = table.current_snapshot()
+        assert last is not None
+        expired = [one.snapshot_id for one in table.snapshots() if one.snapshot_id != last.snapshot_id]
+        table.maintenance.expire_snapshots().by_ids(expired).commit()
+
 
 class DeltaPlace(FolderPlace):
     """Read by a replay of its log of our own, and DuckDB."""

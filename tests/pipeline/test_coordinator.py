@@ -3,104 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.errors import ConfigError, EndpointUnavailable, Fenced, ProtocolError, Terminal
+from headrace.errors import ConfigError, EndpointUnavailable, Fenced, ProtocolError
 from headrace.model.checkpoints import JsonObject
-from headrace.objects import ObjectStore
-from headrace.pipeline.coordinator import Coordinator, Patience
+from headrace.pipeline.coordinator import Coordinator
 from headrace.pipeline.recovery_log import RecoveryLog
-from headrace.sinks.contract import Epoch, Sink
+from headrace.sinks.contract import Epoch
 from headrace.testing.memory_sink import MemorySink, MemoryTarget
+from tests.pipeline.coordinator_world import (
+    QUICK,
+    AuthoritativeSink,
+    Crash,
+    Failing,
+    World,
+    assert_exactly_once,
+    rows_of,
+    run_epochs,
+)
 from tests.wal.support import PATIENCE, await_true
-
-QUICK = Patience(first_pause=0.001, longest_pause=0.01, decide_for=0.05)
-
-
-class Crash(BaseException):
-    """The end of the process, as far as it can be played in one."""
-
-
-class AuthoritativeSink(Sink):
-    """Commits while it prepares, and knows an epoch that it has had."""
-
-    cannot_undo = True
-
-    def __init__(self, name: str, target: MemoryTarget) -> None:
-        self.name, self.target = name, target
-        self.started_with: JsonObject | None = None
-
-    def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
-        self.started_with = handle
-
-    def prepare(self, epoch: Epoch, rows: Any) -> JsonObject:
-        with self.target.lock:
-            self.target.committed.setdefault(epoch.number, list(rows))
-        return {"prepared": epoch.number}
-
-    def commit(self, epoch: int, handle: JsonObject) -> None:
-        assert epoch in self.target.committed
-
-    def abort(self, epoch: int, handle: JsonObject) -> None:
-        raise AssertionError("it cannot be undone")
-
-
-class World:
-    """What outlives processes: the recovery log, the sinks' targets, and how far Spark's own log goes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.store = ObjectStore((folder / "state").as_uri())
-        self.good, self.dead, self.view = MemoryTarget(), MemoryTarget(), MemoryTarget()
-        self.steps: list[str] = []
-
-    def sinks(self) -> list[Sink]:
-        return [
-            AuthoritativeSink("view", self.view),
-            MemorySink("good", self.good),
-            MemorySink("dead", self.dead),
-        ]
-
-    def coordinator(
-        self, observe: Callable[[str], None] | None = None, sinks: Sequence[Sink] | None = None
-    ) -> Coordinator:
-        log = RecoveryLog(self.store, "log")
-        return Coordinator(
-            log,
-            self.sinks() if sinks is None else sinks,
-            patience=QUICK,
-            observe=observe or self.steps.append,
-        )
-
-    def targets(self) -> list[MemoryTarget]:
-        return [self.good, self.dead, self.view]
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
-
-
-def rows_of(epoch: int) -> list[int]:
-    return [10 * epoch, 10 * epoch + 1]
-
-
-def run_epochs(coordinator: Coordinator, first: int, last: int) -> None:
-    coordinator.start()
-    for epoch in range(first, last + 1):
-        coordinator.run(epoch, {"offsets": epoch}, rows_of(epoch), lambda: {"read": 2})
-    coordinator.close()
-    coordinator.settle()
-
-
-def assert_exactly_once(world: World, last: int) -> None:
-    expected = [row for epoch in range(last + 1) for row in rows_of(epoch)]
-    for target in world.targets():
-        assert target.rows == expected
-        assert target.staged == {}
 
 
 def test_an_epoch_passes_its_steps_in_order(world: World) -> None:
@@ -160,31 +89,6 @@ def test_nothing_is_seen_before_the_decision(world: World) -> None:
     run_epochs(world.coordinator(look), 0, 0)
 
 
-class Failing(MemorySink):
-    """Fails as it is told to, as long as it is told to."""
-
-    def __init__(self, name: str, target: MemoryTarget) -> None:
-        super().__init__(name, target)
-        self.prepare_error: Exception | None = None
-        self.commit_error: Exception | None = None
-        self.abort_error: Exception | None = None
-
-    def prepare(self, epoch: Epoch, rows: Any) -> JsonObject:
-        if self.prepare_error:
-            raise self.prepare_error
-        return super().prepare(epoch, rows)
-
-    def commit(self, epoch: int, handle: JsonObject) -> None:
-        if self.commit_error:
-            raise self.commit_error
-        super().commit(epoch, handle)
-
-    def abort(self, epoch: int, handle: JsonObject) -> None:
-        if self.abort_error:
-            raise self.abort_error
-        super().abort(epoch, handle)
-
-
 def test_when_one_cannot_prepare_all_that_is_prepared_is_aborted(world: World) -> None:
     good, dead = Failing("good", world.good), Failing("dead", world.dead)
     coordinator = world.coordinator(sinks=[good, dead])
@@ -239,20 +143,15 @@ def test_an_abort_that_fails_is_made_good_at_the_next_start(world: World) -> Non
     assert world.good.rows == rows_of(0)
 
 
-def test_a_sink_that_cannot_commit_holds_up_no_other_and_names_itself(world: World) -> None:
-    good, dead = Failing("good", world.good), Failing("dead", world.dead)
-    good.commit_error = EndpointUnavailable("the table is locked")
-    coordinator = world.coordinator(sinks=[good, dead])
+def test_an_abort_that_nobody_foresaw_neither_skips_the_others_nor_hides_the_cause(world: World) -> None:
+    good, dead, last = (Failing(name, MemoryTarget()) for name in ("good", "dead", "last"))
+    coordinator = world.coordinator(sinks=[good, dead, last])
     coordinator.start()
-    coordinator.run(0, {}, rows_of(0))
-    await_true(lambda: world.dead.rows == rows_of(0) and bool(coordinator.stuck))
-    assert coordinator.stuck == {"good": "the table is locked"}
-    assert world.good.rows == []
-    good.commit_error = None
-    coordinator.settle()
-    assert world.good.rows == rows_of(0)
-    assert coordinator.stuck == {}
+    good.abort_error, last.prepare_error = KeyError("folder"), EndpointUnavailable("away")
+    with pytest.raises(EndpointUnavailable, match="away"):
+        coordinator.run(0, {}, rows_of(0))
     coordinator.close()
+    assert (len(good.target.staged), len(dead.target.staged)) == (1, 0)
 
 
 def test_the_next_epoch_is_prepared_while_the_last_one_is_committed_and_decided_after_it(
@@ -272,33 +171,6 @@ def test_the_next_epoch_is_prepared_while_the_last_one_is_committed_and_decided_
     coordinator.settle()
     assert world.good.rows == rows_of(0) + rows_of(1)
     coordinator.close()
-
-
-def test_a_commit_that_never_can_be_stops_the_materialization(world: World) -> None:
-    good = Failing("good", world.good)
-    good.commit_error = Terminal("the table was dropped")
-    coordinator = world.coordinator(sinks=[good])
-    coordinator.start()
-    coordinator.run(0, {}, rows_of(0))
-    with pytest.raises(Terminal, match="dropped"):
-        coordinator.run(1, {}, rows_of(1))
-    coordinator.close()
-    assert not RecoveryLog(world.store, "log").read().is_settled
-
-
-def test_closing_leaves_a_stuck_commit_to_the_next_start(world: World) -> None:
-    good = Failing("good", world.good)
-    good.commit_error = EndpointUnavailable("away")
-    coordinator = world.coordinator(sinks=[good])
-    coordinator.start()
-    coordinator.run(0, {}, rows_of(0))
-    await_true(lambda: bool(coordinator.stuck))
-    coordinator.close()
-    assert world.good.rows == []
-    successor = world.coordinator(sinks=[MemorySink("good", world.good)])
-    successor.start()
-    assert world.good.rows == rows_of(0)
-    successor.close()
 
 
 def test_a_zombie_decides_nothing_and_aborts_nothing(world: World) -> None:
@@ -401,6 +273,29 @@ def test_the_log_is_moved_to_where_an_endpoint_stands(world: World) -> None:
     recovered = RecoveryLog(world.store, "log").read()
     assert recovered.decision is not None
     assert (recovered.decision.epoch, recovered.plan) == (1, {"shards": 2})
+
+
+def test_a_way_back_is_in_the_log_until_somebody_says_that_it_was_gone(world: World) -> None:
+    run_epochs(world.coordinator(), 0, 2)
+    moved = world.coordinator()
+    assert not moved.start().rewinds
+    moved.move_to(0, {"epoch": 0}, "the endpoint was restored", {}, rewinds=True)
+    moved.close()
+    for is_gone in (False, True):
+        log = RecoveryLog(world.store, "log")
+        again = Coordinator(log, world.sinks(), patience=QUICK)
+        recovered = again.start()
+        assert (recovered.went_back, recovered.rewinds) == (True, True)
+        assert recovered.runtime_checkpoint == {"epoch": 0}
+        if is_gone:
+            log.settle()
+        again.close()
+    last = world.coordinator()
+    recovered = last.start()
+    assert (recovered.went_back, recovered.rewinds) == (True, False)
+    last.run(1, {"epoch": 1}, rows_of(1))
+    last.close()
+    assert not RecoveryLog(world.store, "log").read().went_back
 
 
 def test_what_a_sink_asked_to_keep_outlives_a_move(world: World) -> None:

@@ -20,6 +20,8 @@ from headrace.pipeline.settings import (
     MaterializationSettings,
     PipelineSettings,
     Profile,
+    SinkSettings,
+    SinkTarget,
     Source,
 )
 from headrace.protocol.messages import Delivery, Validate, ValidateBinding, Validated, ValidatedBinding
@@ -225,3 +227,39 @@ def test_a_webhook_is_repeated() -> None:
 
 def test_a_connector_that_says_nothing_is_not_counted_on() -> None:
     assert ValidatedBinding({}, (), False).delivery is Delivery.REPEATED
+
+
+@pytest.mark.parametrize(
+    ("location", "shared", "profile", "guarantee"),
+    [
+        ("file:///lake", False, SINGLE, EXACTLY),
+        ("file:///lake", False, DISTRIBUTED, AT_MOST),
+        ("/lake", False, DISTRIBUTED, AT_MOST),
+        ("file:///lake", True, DISTRIBUTED, EXACTLY),
+        ("s3://bucket/lake", False, DISTRIBUTED, EXACTLY),
+    ],
+)
+def test_a_sink_in_a_folder_dies_with_its_host(
+    location: str, shared: bool, profile: Profile, guarantee: Guarantee
+) -> None:
+    sink = SinkSettings("files", "delta", (SinkTarget(location),), shared=shared)
+    settings = MaterializationSettings("sales", "", {}, (BindingSettings(ORDERS, OWN, {}),), sinks=(sink,))
+    validated = Validated((ValidatedBinding({}, (), True, Delivery.STAGED),))
+    state = "s3://bucket/state" if profile is DISTRIBUTED else "file:///state"
+    found = compile_guarantee(PipelineSettings((settings,), state, profile=profile), settings, validated)
+    assert found.guarantee is guarantee
+    if guarantee is AT_MOST:
+        assert str(found.weakest).startswith(
+            "sink files (delta): at-most-once (a folder does not survive its host: name a bucket, or"
+        )
+
+
+def test_a_state_that_survives_nothing_is_made_anew_from_sinks() -> None:
+    sink = SinkSettings("files", "delta", (SinkTarget("/lake"),))
+    settings = MaterializationSettings("sales", "", {}, (BindingSettings(ORDERS, OWN, {}),), sinks=(sink,))
+    validated = Validated((ValidatedBinding({}, (), True, Delivery.STAGED),))
+    pipeline = PipelineSettings((settings,), "memory:///", profile=DEV)
+    assert str(compile_guarantee(pipeline, settings, validated).weakest) == (
+        "profile dev-local: at-least-once (the state survives nothing, and is made anew from the sinks if "
+        "they stand at one epoch)"
+    )

@@ -218,3 +218,43 @@ def test_with_a_lost_log_sinks_that_do_not_agree_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match="is lost, and its sinks do not stand at one epoch"):
         in_sinks("sales", "new", at(-1), endpoint, {"files": at(2), "lake": at(3)})
+
+
+def test_with_a_lost_log_a_sink_that_has_nothing_is_refused_beside_one_that_has_something() -> None:
+    """It may have been about to commit its first rows."""
+    with pytest.raises(ConfigError, match=r"do not stand at one epoch \(files at none, lake at 5\): restore"):
+        in_sinks("sales", "new", at(-1), None, {"lake": at(5), "files": None})
+    with pytest.raises(ConfigError, match=r"\(lake at none, the endpoint at 0\)"):
+        in_sinks("sales", "new", at(-1), [at(0)], {"lake": None})
+    assert in_sinks("sales", "new", at(-1), None, {"lake": None, "files": None}) is None
+    assert in_sinks("sales", "new", at(-1), [at(-1)], {"lake": None}) == [at(-1)]
+    assert in_sinks("sales", "ours", at(5), None, {"lake": at(5), "files": None}) is None
+
+
+def test_with_a_lost_log_dead_letters_of_a_later_epoch_are_refused() -> None:
+    """They are committed first, and few epochs have any."""
+    with pytest.raises(ConfigError, match=r"\(lake at 4, dead letters at 5\)"):
+        in_sinks("sales", "new", at(-1), None, {"lake": at(4)}, dead=at(5))
+    with pytest.raises(ConfigError, match=r"\(lake at none, dead letters at 0\)"):
+        in_sinks("sales", "new", at(-1), None, {"lake": None}, dead=at(0))
+    assert in_sinks("sales", "new", at(-1), None, {"lake": at(4)}, dead=at(2)) == [at(4)]
+
+
+def test_sinks_that_went_back_do_not_follow_an_endpoint_that_comes_forward_again() -> None:
+    """The right dump was restored after the wrong one had been gone by."""
+    with pytest.raises(
+        ConfigError, match=r"stands at epoch 5, .* ends with epoch 2, so that lake would lack"
+    ):
+        in_sinks("sales", "ours", at(2), [at(5)], {"lake": at(1)})
+    with pytest.raises(ConfigError, match="so that dead letters would lack what is between"):
+        in_sinks("sales", "ours", at(2), [at(5)], {}, went_back=True)
+    assert in_sinks("sales", "ours", at(2), [at(5)], {}) == [at(5)]
+    assert in_sinks("sales", "ours", at(2), [at(3)], {"lake": at(2)}) == [at(3)], "it is run again"
+
+
+def test_a_log_in_which_nothing_was_decided_yet_is_not_lost() -> None:
+    """It crashed when some shards, or all, had committed the first epoch of all."""
+    for endpoint in ([at(0), at(-1)], [at(-1), at(0)], [at(0), at(0)]):
+        assert in_sinks("sales", "ours", at(-1), endpoint, {"lake": None, "files": None}) == endpoint
+    with pytest.raises(ConfigError, match="is lost"):
+        in_sinks("sales", "new", at(-1), [at(0), at(-1)], {"lake": None})

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import ConfigError, EndpointUnavailable
+from headrace.errors import ConfigError, EndpointError, EndpointUnavailable
 from headrace.model.checkpoints import JsonObject
 from headrace.pipeline.binding_sink import BindingSink
 from headrace.pipeline.coordinator import Coordinator
+from headrace.sinks.iceberg import IcebergSink
 from tests.pipeline.scenario import Scenario
 from tests.pipeline.scenarios import MakeScenario
 from tests.pipeline.sink_places import PLACES, IcebergPlace, ParquetPlace, SinkPlace, assert_sink_exact
@@ -130,6 +131,35 @@ def test_a_lost_log_is_made_anew_from_what_the_sinks_have(tmp_path: Path) -> Non
         assert_sink_exact(scenario, place)
 
 
+def test_a_lost_log_is_not_made_anew_where_a_sink_was_about_to_commit_its_first_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = Scenario(tmp_path, "", {})
+    broken, whole = ParquetPlace(scenario, "broken"), ParquetPlace(scenario, "whole")
+    scenario.write(60)
+    commit = BindingSink.commit
+
+    def failing(self: BindingSink, epoch: int, handle: JsonObject) -> None:
+        if self.name.startswith("broken"):
+            raise EndpointError("its folder is not there any more")
+        commit(self, epoch, handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BindingSink, "commit", failing)
+        with pytest.raises(EndpointError, match="its folder is not there"):
+            scenario.run()
+    assert (bool(broken.rows()), bool(whole.rows())) == (False, True)
+    state = scenario.state.with_name("backup")
+    shutil.move(scenario.state, state)
+    with pytest.raises(ConfigError, match=r"one epoch \(broken\.orders at none, whole\.orders at 0, dead"):
+        scenario.run()
+    shutil.rmtree(scenario.state)
+    shutil.move(state, scenario.state)
+    scenario.run()
+    for place in (broken, whole):
+        assert_sink_exact(scenario, place)
+
+
 def test_an_endpoint_that_was_restored_takes_the_sinks_back(make_scenario: MakeScenario) -> None:
     scenario, view = make_scenario("collection", "sqlite")
     places = [ParquetPlace(scenario, "files"), IcebergPlace(scenario, "table", "view")]
@@ -144,6 +174,79 @@ def test_an_endpoint_that_was_restored_takes_the_sinks_back(make_scenario: MakeS
     for left in database.parent.glob(f"{database.name}-*"):
         left.unlink()
     shutil.copy(backup, database)
+    scenario.write(60)
+    assert [epoch.epoch for epoch in scenario.run().epochs] == [1, 2, 3]
+    scenario.assert_exact(view())
+    for place in places:
+        assert_sink_exact(scenario, place)
+
+
+class Dumps:
+    """Copies of a database of SQLite that nobody uses meanwhile."""
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+
+    def take(self, name: str) -> None:
+        shutil.copy(self._database, self._database.with_suffix(f".{name}"))
+
+    def restore(self, name: str) -> None:
+        for left in self._database.parent.glob(f"{self._database.name}-*"):
+            left.unlink()
+        shutil.copy(self._database.with_suffix(f".{name}"), self._database)
+
+
+def two_dumps(scenario: Scenario) -> Dumps:
+    """Of epoch 0 and of epoch 2, the last one; the endpoint is restored from the first."""
+    dumps = Dumps(Path(scenario.endpoint["path"]))
+    scenario.write(60)
+    scenario.run()
+    dumps.take("old")
+    scenario.write(60)
+    scenario.write(60)
+    scenario.run()
+    dumps.take("right")
+    dumps.restore("old")
+    return dumps
+
+
+def test_a_sink_that_cannot_go_back_keeps_all_others_from_it(make_scenario: MakeScenario) -> None:
+    """The wrong dump was restored. With the right one all is as if nothing had happened."""
+    scenario, view = make_scenario("collection", "sqlite")
+    files, table = ParquetPlace(scenario, "files"), IcebergPlace(scenario, "table", "view")
+    dumps = two_dumps(scenario)
+    before = files.rows(), scenario.dead_letters()
+    table.expire_snapshots()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="cannot go back to epoch 0, since its snapshot has expired"):
+            scenario.run()
+        assert (files.rows(), scenario.dead_letters()) == before
+    dumps.restore("right")
+    scenario.write(60)
+    assert [epoch.epoch for epoch in scenario.run().epochs] == [3]
+    scenario.assert_exact(view())
+    for place in (files, table):
+        assert_sink_exact(scenario, place)
+
+
+def test_a_way_back_that_was_cut_off_is_gone_to_its_end(
+    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario, view = make_scenario("collection", "sqlite")
+    places = [ParquetPlace(scenario, "files"), IcebergPlace(scenario, "table", "view")]
+    dumps = two_dumps(scenario)
+
+    def interrupted(*_: object) -> None:
+        raise EndpointError("as if the process had been killed here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergSink, "rewind", interrupted)
+        with pytest.raises(EndpointError, match="been killed here"):
+            scenario.run()
+    dumps.restore("right")
+    with pytest.raises(ConfigError, match=r"endpoint stands at epoch 2, and the recovery log .* epoch 0"):
+        scenario.run()
+    dumps.restore("old")
     scenario.write(60)
     assert [epoch.epoch for epoch in scenario.run().epochs] == [1, 2, 3]
     scenario.assert_exact(view())

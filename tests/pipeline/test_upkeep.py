@@ -72,7 +72,7 @@ def test_a_table_that_is_not_ours(written: tuple[Scenario, ParquetPlace, Iceberg
 
 def test_maintenance_beside_a_pipeline(written: tuple[Scenario, ParquetPlace, IcebergPlace]) -> None:
     scenario, files, table = written
-    result = headrace("maintain", scenario.configure(), "--older-than", "1h")
+    result = headrace("maintain", scenario.configure(), "--older-than", "24h")
     assert result.exit_code == 0, result.output
     scenario.write(60)
     scenario.run()
@@ -85,7 +85,7 @@ def test_what_is_staged_is_not_to_be_removed(tmp_path: Path) -> None:
     scenario = Scenario(tmp_path, "", {})
     ParquetPlace(scenario)
     result = headrace("maintain", scenario.configure(), "--older-than", "5m")
-    assert "write at least 1h" in str(result.exception)
+    assert "write at least 24h" in str(result.exception)
 
 
 def past(epoch: int, *, committed: bool = True, moved: bool = False) -> Past:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.errors import ConfigError, EndpointError, Fenced, SchemaError
+from headrace.errors import ConfigError, EndpointError, EndpointUnavailable, Fenced, SchemaError
+from headrace.sinks import hudi_reading
 from headrace.sinks.contract import Epoch
 from headrace.sinks.hudi import HudiSink
 from headrace.sinks.hudi_tables import HudiTable
@@ -235,6 +237,8 @@ def test_a_rewind_deletes_later_rows_which_nobody_brings_back(world: World) -> N
     handles = [world.append(epoch, k1=epoch, k2=epoch) for epoch in range(3)]
     successor = world.sink()
     successor.start(2, handles[2], 2)
+    successor.refuse_rewind(0)
+    assert len(world.state()) == 6
     for _ in range(2):
         successor.rewind(0)
         assert world.state() == [(1, 0), (2, 0)]
@@ -264,9 +268,11 @@ def test_who_was_replaced_takes_nothing_back(world: World) -> None:
 def test_a_view_does_not_go_back(world: World) -> None:
     world.publish(0, k1=10)
     world.publish(1, k1=11)
-    world.sink("id").rewind(1)
-    with pytest.raises(ConfigError, match="cannot go back to epoch 0, since Hudi does not keep"):
-        world.sink("id").rewind(0)
+    sink = world.sink("id")
+    for go_back in (sink.refuse_rewind, sink.rewind):
+        go_back(1)
+        with pytest.raises(ConfigError, match="cannot go back to epoch 0, since Hudi does not keep"):
+            go_back(0)
 
 
 def test_maintenance_leaves_what_is_decided_alone(world: World) -> None:
@@ -277,10 +283,24 @@ def test_maintenance_leaves_what_is_decided_alone(world: World) -> None:
     assert world.pending() == {decided["instant"]}
     world.sink("id").commit(4, decided)
     assert world.state() == [(1, 44)]
-    stale = world.sink("id").prepare(an_epoch(5), world.rows(k1=55))
-    said = list(world.sink("id").maintain(timedelta(0), None))
-    assert f"instant {stale['instant']}, which nobody completed, was rolled back" in said
-    assert (world.pending(), world.state()) == (set(), [(1, 44)])
+
+
+def test_maintenance_leaves_what_anybody_of_us_has_staged(world: World) -> None:
+    """The next epoch waits for a sink that cannot commit the one before; others have decided epochs too."""
+    world.append(0, k1=10)
+    waiting, after = (world.sink().prepare(an_epoch(epoch), world.rows(epoch, k1=epoch)) for epoch in (1, 2))
+    other = world.sink(writer="other")
+    decided = other.prepare(an_epoch(0), world.rows(0, k9=90))
+    nobodys = world.sink(writer="nobody").prepare(an_epoch(0), world.rows(0, k8=80))
+    for note in (world.folder / ".hoodie" / "headrace" / "nobody%2Frows").iterdir():
+        note.unlink()
+    said = list(world.sink().maintain(timedelta(0), waiting))
+    assert said[0] == f"instant {nobodys['instant']}, which nobody completed, was rolled back"
+    assert world.pending() == {waiting["instant"], after["instant"], decided["instant"]}
+    other.commit(0, decided)
+    world.sink().commit(1, waiting)
+    world.sink().commit(2, after)
+    assert world.state() == [(1, 1), (1, 2), (1, 10), (9, 90)]
 
 
 def test_the_last_epoch_is_known_when_it_was_archived(world: World) -> None:
@@ -320,6 +340,40 @@ def test_an_audit_counts(world: World) -> None:
         "epoch 0 was committed with 3 rows, and 2 are there",
         "epoch 1 was committed with 5 rows, and 0 are there",
         "epoch 1 was committed, and the table says that epoch 0 is its last",
+    ]
+
+
+def test_an_audit_of_a_view_that_is_gone(world: World) -> None:
+    place = world.place("id")
+    assert list(HudiSink.audit(place, {0: 0})) == []
+    world.publish(0, k1=10)
+    assert list(HudiSink.audit(place, {0: 1})) == []
+    assert list(HudiSink.audit(place, {0: 1, 2: 1, 3: 0})) == [
+        "epoch 2 was committed, and the table says that epoch 0 is its last"
+    ]
+    assert list(HudiSink.audit(place, {}, lambda: 0)) == []
+    assert list(HudiSink.audit(place, {}, lambda: -1)) == [
+        "the table says that epoch 0 is its last, which was never decided"
+    ]
+    shutil.rmtree(world.folder)
+    assert list(HudiSink.audit(place, {0: 1, 1: 0})) == [
+        f"there is no Hudi table in {world.folder.as_uri()}, or no commit, and it has had epochs up to 0"
+    ]
+
+
+def test_a_table_that_cannot_be_read_is_not_taken_for_none(world: World) -> None:
+    (world.folder / ".hoodie").mkdir(parents=True)
+    (world.folder / ".hoodie" / "hoodie.properties").write_text("hoodie.table.name=headrace")
+    with pytest.raises(EndpointUnavailable, match="cannot be read"):
+        list(HudiSink.audit(world.place("id"), {0: 1}))
+
+
+def test_an_audit_of_a_view_that_has_a_key_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.publish(0, k1=10, k2=20)
+    place, real = world.place("id"), hudi_reading.read_rows
+    monkeypatch.setattr(hudi_reading, "read_rows", lambda *how: [*real(*how), *real(*how)])
+    assert list(HudiSink.audit(place, {0: 2})) == [
+        f"2 keys have more than one row in {world.folder.as_uri()}"
     ]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyiceberg.table import Table
 
+from headrace.sinks import iceberg_maintenance
 from headrace.sinks.iceberg import IcebergSink
 from headrace.sinks.iceberg_audit import audit_foreign
 from tests.sinks.conftest import Rows, an_epoch
@@ -43,6 +44,24 @@ def test_what_is_staged_is_left_alone(world: World, rows: Rows) -> None:
     assert any("snapshots were expired" in sentence for sentence in said)
     world.sink().commit(1, decided)
     assert world.values() == [0, 10, 90]
+
+
+def test_what_others_have_staged_is_left_alone_and_so_is_the_next_epoch(world: World, rows: Rows) -> None:
+    """One waits for another sink, and the next one for that; only the pipeline knows of either."""
+    ours, theirs = world.sink(), world.sink("other")
+    ours.commit(0, ours.prepare(an_epoch(0), rows(0, 1)))
+    waiting, after = (ours.prepare(an_epoch(epoch), rows(epoch, 1)) for epoch in (1, 2))
+    decided = theirs.prepare(an_epoch(0), rows(7, 1))
+    time.sleep(0.01)  # so that all of it is older than now
+    list(world.sink().maintain(AT_ONCE, waiting))
+    theirs.commit(0, decided)
+    ours.commit(1, waiting)
+    ours.commit(2, after)
+    assert world.values() == [0, 10, 20, 70]
+    assert world.table.snapshot_by_id(after["snapshot_id"]) is not None
+    list(iceberg_maintenance._expire(world.sink()._load(), 2**62, None))
+    assert world.table.snapshot_by_id(after["snapshot_id"]) is None  # it was published as another one
+    assert world.values() == [0, 10, 20, 70]
 
 
 def test_a_branch_of_a_view_is_left_alone(world: World) -> None:
@@ -114,6 +133,29 @@ def test_an_audit_of_a_view_goes_by_its_history(world: World) -> None:
     world.view().commit(3, world.view().prepare(an_epoch(3), world.rows(k1=3)))
     world.append_by_hand(k2=4)
     assert list(IcebergSink.audit(place, {2: 1, 3: 1})) == []
+
+
+def test_an_audit_of_a_view_that_somebody_rolled_back(world: World) -> None:
+    for epoch in range(2):
+        world.publish(epoch, k1=epoch)
+    assert list(IcebergSink.audit(world.place("id"), {0: 1}, lambda: 1)) == []
+    assert list(IcebergSink.audit(world.place("id"), {0: 1}, lambda: 0)) == [
+        "the table says that epoch 1 is its last, which was never decided"
+    ]
+    first = world.table.snapshots()[0].snapshot_id
+    world.view()._load().java.manageSnapshots().rollbackTo(first).commit()
+    assert list(IcebergSink.audit(world.place("id"), {0: 1, 1: 1})) == [
+        "epoch 0 was committed with 1 rows, and the history has no snapshot of it",
+        "epoch 1 was committed with 1 rows, and the history has no snapshot of it",
+    ]
+
+
+def test_an_audit_of_a_view_that_has_a_key_twice(world: World) -> None:
+    world.publish(0, k1=1, k2=2)
+    world.append_by_hand(k1=5, k2=5, k3=3)
+    assert list(IcebergSink.audit(world.place("id"), {0: 2})) == [
+        f"2 keys have more than one row in {world.place().location}"
+    ]
 
 
 def test_an_audit_of_a_table_of_others(world: World) -> None:

@@ -242,6 +242,7 @@ def test_a_rewind_goes_back_to_the_snapshot_of_an_epoch(world: World) -> None:
     successor = world.view()
     successor.start(3, None, 2)
     for _ in range(2):
+        successor.refuse_rewind(2)
         successor.rewind(2)
         assert (world.state(), world.branches()) == ([(1, 11), (2, 20)], [])
     assert successor.committed() == {"offsets": 1}
@@ -294,12 +295,15 @@ def test_a_rewind_is_refused_where_the_snapshot_has_expired_or_others_have_writt
     for epoch in range(3):
         world.publish(epoch, k1=epoch)
     world.append_by_hand(k7=77)
-    with pytest.raises(ConfigError, match="since others have written to it"):
-        world.view().rewind(1)
+    for go_back in (world.view().refuse_rewind, world.view().rewind):
+        with pytest.raises(ConfigError, match="since others have written to it"):
+            go_back(1)
     assert world.state() == [(1, 2), (7, 77)]
     world.view()._load().java.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
-    with pytest.raises(ConfigError, match="cannot go back to epoch 1, since its snapshot has expired"):
-        world.view().rewind(1)
+    for go_back in (world.view().refuse_rewind, world.view().rewind):
+        with pytest.raises(ConfigError, match="cannot go back to epoch 1, since its snapshot has expired"):
+            go_back(1)
+    world.view().refuse_rewind(2)
     assert world.state() == [(1, 2), (7, 77)]
 
 

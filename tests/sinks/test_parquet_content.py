@@ -92,11 +92,34 @@ def test_the_folder_tells_where_its_last_epoch_ends(folder: Path, rows: Rows) ->
     assert sink_of(folder).committed() == {"offsets": 1}
 
 
-def test_maintenance_removes_old_attempts_but_what_is_kept(folder: Path, rows: Rows) -> None:
-    kept = sink_of(folder).prepare(an_epoch(0), rows(0))
-    sink_of(folder).prepare(an_epoch(0), rows(0))
-    assert list(sink_of(folder).maintain(timedelta(hours=1), kept)) == []
-    (told,) = sink_of(folder).maintain(timedelta(0), kept)
-    assert "was never committed" in told
-    sink_of(folder).commit(0, kept)
-    assert values(folder) == [0, 1, 2]
+def test_maintenance_leaves_what_is_staged(folder: Path, rows: Rows) -> None:
+    """The next epoch waits for a sink that cannot commit the one before, for as long as that takes."""
+    pipeline = sink_of(folder)
+    pipeline.start(None, None, 2)
+    waiting, after = (pipeline.prepare(an_epoch(epoch, fence=2), rows(epoch)) for epoch in range(2))
+    left = sink_of(folder).prepare(an_epoch(0, fence=1), rows(0))  # of somebody who was replaced
+    assert list(sink_of(folder).maintain(timedelta(hours=1), waiting)) == []
+    (told,) = sink_of(folder).maintain(timedelta(0), waiting)
+    assert (left["staged"] in told, "was never committed" in told) == (True, True)
+    pipeline.commit(0, waiting)
+    pipeline.commit(1, after)
+    assert (values(folder), staged(folder)) == ([0, 1, 2, 10, 11, 12], [])
+
+
+def test_an_epoch_that_was_never_decided_and_is_there(folder: Path, rows: Rows) -> None:
+    for number in range(3):
+        committed(folder, number, rows(number))
+    place = Place(folder.as_uri(), "view")
+    asked: list[int] = []
+
+    def last() -> int:
+        asked.append(1)
+        return 1
+
+    said = "epoch 2 was never decided, and 3 rows of it are there"
+    assert list(ParquetSink.audit(place, {0: 3, 1: 3}, last)) == [said]
+    assert list(ParquetSink.audit(place, {0: 3, 1: 3}, lambda: 2)) == []  # decided since the log was read
+    assert list(ParquetSink.audit(place, {0: 3}, last)) == [said]
+    assert len(asked) == 2
+    assert list(ParquetSink.audit(place, {0: 3, 1: 3, 2: 3}, last)) == []
+    assert len(asked) == 2  # there was nothing to ask

@@ -24,6 +24,7 @@ from headrace.sinks.staging import Staging
 from tests.docs.test_examples import run_examples
 from tests.sinks.conftest import Rows, an_epoch
 from tests.sinks.killed_sink import frozen, run_killed
+from tests.sinks.parquet_place import sink_of, staged, values
 from tests.sinks.s3_place import s3_options, s3_reader
 
 
@@ -258,6 +259,18 @@ def test_maintenance_removes_what_no_manifest_names(world: World, rows: Rows) ->
     assert len(left) == 2
     assert kept["staged"] in left
     assert world.values() == [0, 1, 2]
+
+
+def test_what_was_prepared_in_a_folder_is_committed_there(world: World, rows: Rows, tmp_path: Path) -> None:
+    """The location was changed between the decision and the commit."""
+    folder = tmp_path / "some orders"
+    before = sink_of(folder)
+    handle, never = before.prepare(an_epoch(0), rows(0)), before.prepare(an_epoch(1), rows(1))
+    moved = world.sink()
+    moved.start(0, handle, 2)
+    moved.commit(0, handle)
+    moved.abort(1, never)
+    assert (values(folder), staged(folder), world.values()) == ([0, 1, 2], [], [])
 
 
 def test_an_audit_says_what_is_wrong(world: World, rows: Rows) -> None:

@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.durable import sync_path
 from headrace.errors import (
     ConfigError,
     EndpointError,
@@ -179,13 +180,12 @@ def test_everything_is_synced_before_it_is_relied_on(
     folder: Path, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    real = parquet_folder._sync
 
     def sync(path: Path) -> None:
         synced.append(path)
-        real(path)
+        sync_path(path)
 
-    monkeypatch.setattr(parquet_folder, "_sync", sync)
+    monkeypatch.setattr(parquet_folder, "sync_path", sync)
     handle = sink_of(folder).prepare(an_epoch(0), rows(0))
     place = folder / "_staged" / handle["staged"]
     assert {*place.iterdir(), place, place.parent, folder, folder.parent} <= set(synced)
@@ -204,7 +204,7 @@ def test_a_sync_that_fails_is_tried_again(folder: Path, rows: Rows, monkeypatch:
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr(parquet_folder, "_sync", broken)
+        patched.setattr(parquet_folder, "sync_path", broken)
         with pytest.raises(
             EndpointUnavailable, match=r"sink dead: the folder .* cannot publish epoch 0: Input/output"
         ):

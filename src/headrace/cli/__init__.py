@@ -15,6 +15,7 @@ from headrace.errors import HeadraceError
 COMMANDS = (
     "apply",
     "bench",
+    "certify",
     "connector",
     "dead-letter",
     "demo",

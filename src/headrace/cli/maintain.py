@@ -19,8 +19,8 @@ Examples:
   headrace maintain headrace.yaml sales --older-than 3d
   headrace maintain headrace.yaml --json"""
 
-# An outage in the middle of a commit has to be shorter: what was staged then has to be there still.
-_LEAST = timedelta(hours=1)
+# What a task is still writing is known to nobody, and told from what was left behind by its age alone.
+_LEAST = timedelta(hours=24)
 
 
 @click.command(epilog=EXAMPLES)
@@ -31,7 +31,7 @@ _LEAST = timedelta(hours=1)
     default="7d",
     show_default=True,
     metavar="TIME",
-    help="What is younger is not expired or removed: 12h, 7d. At least an hour.",
+    help="What is younger is not expired or removed: 12h, 7d. At least 24h.",
 )
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON for each thing done.")
 def maintain(file: Path, names: tuple[str, ...], older_than: str, as_json: bool) -> None:
@@ -46,7 +46,7 @@ def maintain(file: Path, names: tuple[str, ...], older_than: str, as_json: bool)
         raise ConfigError(f"--older-than {older_than}: {error}") from None
     if age < _LEAST:
         raise ConfigError(
-            f"--older-than {older_than}: write at least 1h, so that what is staged is left alone"
+            f"--older-than {older_than}: write at least 24h, so that what is being written is left alone"
         )
     settings = load_config(file, Part.PIPELINE).pipeline_settings(names=names)
     done = 0

@@ -81,7 +81,9 @@ def _status(settings: PipelineSettings, one: MaterializationSettings, epochs: in
 
 def _guarantee(settings: PipelineSettings, one: MaterializationSettings) -> str:
     try:
-        compiled = compile_guarantee(settings, one, plan(one, settings.catalog).validated)
+        planned = plan(one, settings.catalog)
+        planned.close()
+        compiled = compile_guarantee(settings, one, planned.validated)
     except HeadraceError as error:
         return f"not known: {error.message}"
     return str(compiled.guarantee)

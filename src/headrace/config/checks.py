@@ -126,7 +126,7 @@ def _check_locations(config: HeadraceConfig) -> None:
                 raise Wrong(
                     at, f"this key is missing: {what} drops rows, and state is no folder: say where to"
                 )
-        elif dead and (problem := state_problem(config.profile, dead.location)):
+        elif dead and not dead.shared and (problem := state_problem(config.profile, dead.location)):
             raise Wrong((*at, "location"), problem)
 
 

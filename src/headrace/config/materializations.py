@@ -230,6 +230,8 @@ class SinkConfig(Section):
     """parquet, iceberg, delta, hudi, kafka, or one that another package brings."""
     options: Options = Field(default_factory=dict, repr=False)
     """Of the format and of its storage."""
+    shared: bool = False
+    """Folders that it goes to are on storage that all hosts share, and that survives any of them."""
 
 
 class BindingConfig(Section):
@@ -267,6 +269,8 @@ class DeadLettersConfig(Section):
     """A folder or its URL, a table's name in the catalog, or a topic."""
     options: Options = Field(default_factory=dict, repr=False)
     """Of the format and of its storage."""
+    shared: bool = False
+    """A folder is on storage that all hosts share, and that survives any of them."""
 
     @field_validator("location")
     @classmethod
@@ -274,7 +278,7 @@ class DeadLettersConfig(Section):
         return _location(str(info.data.get("format")), location, info)
 
     def settings(self) -> DeadLetterSettings:
-        return DeadLetterSettings(self.format, self.location, self.options)
+        return DeadLetterSettings(self.format, self.location, self.options, self.shared)
 
 
 class EpochLimitsConfig(Section):

@@ -41,7 +41,7 @@ def materialization_settings(
 def _sink(name: str, config: SinkConfig, bindings: Sequence[BindingConfig]) -> SinkSettings:
     chosen = (binding.sinks.get(name) for binding in bindings)
     targets = tuple(target.settings() if target is not None else None for target in chosen)
-    return SinkSettings(name, config.format, targets, config.options)
+    return SinkSettings(name, config.format, targets, config.options, config.shared)
 
 
 def collection_of(name: str, config: CollectionConfig) -> Collection:

@@ -10,6 +10,7 @@ from headrace.errors import UnexpectedFailure
 from headrace.faults import reached
 from headrace.model.checkpoints import JsonObject
 from headrace.pipeline.sink_rows import SinkRows
+from headrace.pipeline.task_faults import with_point
 from headrace.sinks.contract import Epoch, RowSink, Sink
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 # Spark tells it within milliseconds of a write's end; not at all if an optimizer has dropped the counting.
 _COUNTED_WITHIN = 60.0
+# The same where nothing was written, and so perhaps nothing was counted.
+_NOTHING_COUNTED_WITHIN = 2.0
+COUNTING = "headrace-counting"
+"""The name of threads that wait for Spark's counts."""
 
 
 class CombinedRows(Protocol):
@@ -69,12 +74,15 @@ class BindingSink(Sink):
         else:
             frame = self._rows.appended(combined, epoch.number)
         reached(f"preparing {self.name}")
-        handle = self._sink.prepare(epoch, frame)
+        handle = self._sink.prepare(epoch, with_point(frame, f"writing {self.name}"))
         reached(f"staged {self.name}")
         try:
+            if not handle.get("rows"):
+                self._check_nothing(epoch.number, combined, counting)
             self.written = self._check(epoch.number, handle, counting, rows.good)
         except UnexpectedFailure:
-            self._sink.abort(epoch.number, handle)
+            if handle:
+                self._sink.abort(epoch.number, handle)
             raise
         return handle
 
@@ -83,7 +91,7 @@ class BindingSink(Sink):
     ) -> Written:
         """That each good row is in a row that was written, and nothing else is."""
         rows = handle.get("rows", 0)
-        counts = _wait_for(counting) if rows else {}
+        counts = self._counts(counting) if rows else {}
         written = Written(rows, counts.get("keys") or 0, counts.get("documents") or 0)
         if written.keys != rows:
             raise UnexpectedFailure(
@@ -97,6 +105,23 @@ class BindingSink(Sink):
             )
         return written
 
+    def _check_nothing(self, epoch: int, combined: DataFrame, counting: Observation) -> None:
+        """That there was nothing to write, where the sink says that nothing was written."""
+        # `combined` has the counting in it: to look at it ends what still waits for the counts.
+        counts = _wait_for(counting, _NOTHING_COUNTED_WITHIN)
+        is_empty = combined.isEmpty() if counts is None else not counts.get("keys")
+        if not is_empty:
+            raise UnexpectedFailure(
+                f"sink {self.name}: epoch {epoch} has rows for it and none was written: a source gave other "
+                "rows when it was read again, or Spark's workers write where the driver does not look"
+            )
+
+    def _counts(self, counting: Observation) -> dict[str, Any]:
+        counts = _wait_for(counting, _COUNTED_WITHIN)
+        if counts is None:
+            raise UnexpectedFailure("Spark has written rows and does not say how many it has combined")
+        return counts
+
     def commit(self, epoch: int, handle: JsonObject) -> None:
         reached(f"committing {self.name}")
         self._sink.commit(epoch, handle)
@@ -109,6 +134,9 @@ class BindingSink(Sink):
     def rewind(self, epoch: int) -> None:
         self._sink.rewind(epoch)
 
+    def refuse_rewind(self, epoch: int) -> None:
+        self._sink.refuse_rewind(epoch)
+
 
 def _counted(combined: DataFrame) -> tuple[DataFrame, Observation]:
     """The same rows, which are counted while somebody else reads them."""
@@ -120,11 +148,9 @@ def _counted(combined: DataFrame) -> tuple[DataFrame, Observation]:
     return combined.observe(counting, *counts), counting
 
 
-def _wait_for(counting: Observation) -> dict[str, Any]:
+def _wait_for(counting: Observation, seconds: float) -> dict[str, Any] | None:
     found: list[dict[str, Any]] = []
-    waiting = threading.Thread(target=lambda: found.append(counting.get), daemon=True)
+    waiting = threading.Thread(target=lambda: found.append(counting.get), name=COUNTING, daemon=True)
     waiting.start()
-    waiting.join(_COUNTED_WITHIN)
-    if not found:
-        raise UnexpectedFailure("Spark has written rows and does not say how many it has combined")
-    return found[0]
+    waiting.join(seconds)
+    return found[0] if found else None

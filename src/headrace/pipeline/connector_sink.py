@@ -194,6 +194,7 @@ class ConnectorSink(Sink):
 
         def one(client: ConnectorClient, key_range: KeyRange) -> T:
             stream = client.transactions()
+            stream.who = f"{self._materialization.name} driver"
             try:
                 stream.send(Open(self._materialization, VERSION, key_range, checkpoints.get(str(key_range))))
                 opened = stream.receive()

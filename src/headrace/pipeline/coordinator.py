@@ -9,39 +9,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
-from headrace.errors import ConfigError, Fenced, HeadraceError, Transient, UnexpectedFailure
+from headrace.errors import ConfigError, Fenced, Transient
 from headrace.model.checkpoints import JsonObject
-from headrace.pipeline.recovery_log import Decision, Recovered, RecoveryLog
+from headrace.pipeline.committing import Committing, Patience, graver
+from headrace.pipeline.recovery_log import REWINDS, Decision, Recovered, RecoveryLog
 from headrace.sinks.contract import Epoch, Sink
 
+__all__ = ["Coordinator", "Patience"]
+
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long what fails for a while is tried again, in seconds."""
-
-    first_pause: float = 0.1
-    longest_pause: float = 30.0
-    decide_for: float = 60.0
-    """A decision that cannot be written for so long stops the materialization; a commit is tried for ever."""
-
-    def pauses(self) -> _Pauses:
-        return _Pauses(self)
-
-
-class _Pauses:
-    def __init__(self, patience: Patience) -> None:
-        self._next, self._longest = patience.first_pause, patience.longest_pause
-
-    def next(self) -> float:
-        pause, self._next = self._next, min(2 * self._next, self._longest)
-        return pause
 
 
 class Coordinator:
@@ -71,27 +51,43 @@ class Coordinator:
         self._closing = threading.Event()
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="headrace-commit")
         self._commit: Future[None] | None = None
-        self.stuck: dict[str, str] = {}
+        self._committing = Committing(
+            self._sinks, self._patience, self._closing, recovery_log.tell_stuck, observe
+        )
+
+    @property
+    def stuck(self) -> dict[str, str]:
         """Why a sink has not committed the last epoch yet, by its name."""
+        return self._committing.stuck
 
     def start(self, plan: JsonObject | None = None) -> Recovered:
         """Fences off everybody before, finishes what they decided, and removes what they did not.
 
-        `plan` is how the first epoch of all will run (`RecoveryLog.open`).
+        `plan` is how the first epoch of all will run (`RecoveryLog.open`). A sink that cannot be started
+        holds up no other. What `move_to` began with `rewinds` is not finished here: `Recovered.rewinds` says
+        so.
         """
         recovered = self._log.open(plan)
         self._observe("opened")
         decision = recovered.decision
         handles = decision.handles if decision else {}
         self._decided = decision.epoch if decision else None
+        unstarted: dict[str, Exception] = {}
         for sink in self._sinks:
             if sink.cannot_undo and sink.name in handles:
                 self._kept[sink.name] = handles[sink.name]
-            sink.start(self._decided, handles.get(sink.name), recovered.fence)
-        if decision is not None and not recovered.is_settled:
+            try:
+                sink.start(self._decided, handles.get(sink.name), recovered.fence)
+            except Fenced:
+                raise  # whoever took over makes order
+            except Exception as error:  # noqa: BLE001 - it is raised when the others have had their turn
+                unstarted[sink.name] = error
+        if decision is not None and not recovered.is_settled and not recovered.rewinds:
             self._refuse_missing(decision)
-            self._commit_all(decision)
+            self._commit_all(decision, unstarted)
             self._log.settle()
+        if unstarted:
+            raise graver(unstarted.values())
         return recovered
 
     def run(
@@ -166,18 +162,29 @@ class Coordinator:
         """Finishes the commit that is under way, unless a sink is stuck; then the next start does."""
         self._closing.set()
         self._commits.shutdown(wait=True)
+        self._committing.close()
         self.note_committed()
 
-    def move_to(self, epoch: int, runtime_checkpoint: JsonObject, why: str, plan: JsonObject) -> None:
+    def move_to(
+        self,
+        epoch: int,
+        runtime_checkpoint: JsonObject,
+        why: str,
+        plan: JsonObject,
+        *,
+        rewinds: bool = False,
+    ) -> None:
         """Takes an epoch for the last one, since an endpoint that outranks the log is there; -1: before all.
 
         Called after `start`, before any epoch runs. What a sink that cannot be undone has asked to keep is
-        kept; nothing is left to commit.
+        kept; nothing is left to commit. With `rewinds` sinks have yet to go back there: the log is settled by
+        whoever has seen to that.
         """
-        decision = Decision(epoch, runtime_checkpoint, self._kept, {"moved": why})
-        self._decide(decision, plan)
-        self._log.settle()
+        told: JsonObject = {"moved": why, REWINDS: True} if rewinds else {"moved": why}
+        self._decide(Decision(epoch, runtime_checkpoint, self._kept, told), plan)
         self._decided = epoch
+        if not rewinds:
+            self._log.settle()
 
     def _decide(self, decision: Decision, plan: JsonObject | None) -> None:
         """Nothing is aborted when this fails: it may have been decided."""
@@ -193,29 +200,8 @@ class Coordinator:
             else:
                 return
 
-    def _commit_all(self, decision: Decision) -> None:
-        """One that fails does not hold up the others."""
-        left = [sink for sink in self._sinks if sink.name in decision.handles]
-        pauses = self._patience.pauses()
-        while left:
-            left = [sink for sink in left if not self._is_committed(sink, decision)]
-            if left and self._closing.wait(pauses.next()):
-                names = ", ".join(sink.name for sink in left)
-                raise UnexpectedFailure(f"epoch {decision.epoch} is left to be committed by {names}")
-
-    def _is_committed(self, sink: Sink, decision: Decision) -> bool:
-        try:
-            sink.commit(decision.epoch, decision.handles[sink.name])
-        except Transient as error:
-            if self.stuck.get(sink.name) != error.message:
-                log.warning("epoch %d, sink %s: %s", decision.epoch, sink.name, error.message)
-                self.stuck[sink.name] = error.message
-                self._log.tell_stuck(decision.epoch, self.stuck)
-            return False
-        if self.stuck.pop(sink.name, None):
-            self._log.tell_stuck(decision.epoch, self.stuck)
-        self._observe(f"committed {sink.name}")
-        return True
+    def _commit_all(self, decision: Decision, unstarted: Mapping[str, Exception] | None = None) -> None:
+        self._committing.commit(decision, unstarted)
 
     def _refuse_missing(self, decision: Decision) -> None:
         left = {name for name, handle in decision.handles.items() if handle}
@@ -234,5 +220,5 @@ class Coordinator:
             try:
                 sink.abort(number, handles[sink.name])
                 self._observe(f"aborted {sink.name}")
-            except HeadraceError as error:
-                log.warning("epoch %d, sink %s was not aborted: %s", number, sink.name, error.message)
+            except Exception as error:  # noqa: BLE001 - why the epoch failed is more than why this did
+                log.warning("epoch %d, sink %s was not aborted: %s", number, sink.name, error)

@@ -83,6 +83,17 @@ class DeadLetterSink(Sink):
         """
         self._sink.rewind(epoch)
 
+    def refuse_rewind(self, epoch: int) -> None:
+        """Refuses what `rewind` would refuse; touches nothing."""
+        self._sink.refuse_rewind(epoch)
+
+    def committed(self) -> JsonObject | None:
+        """The runtime checkpoint of the last epoch that has dead letters there.
+
+        None if there is none, or if what is there will go when the first epoch is prepared.
+        """
+        return None if self._is_new else self._sink.committed()
+
     def _sink_of(self, handle: JsonObject) -> RowSink:
         """Where it was prepared, which need not be where dead letters go now."""
         if (handle["format"], handle["location"]) == (self._format, self._place.location):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.errors import ConfigError
+from headrace.pipeline.folders import is_folder
 from headrace.pipeline.settings import (
     CollectionSource,
     FormatSource,
@@ -17,6 +18,7 @@ from headrace.pipeline.settings import (
     MaterializationSettings,
     PipelineSettings,
     Profile,
+    SinkSettings,
     Source,
 )
 from headrace.protocol.messages import Delivery, Validated
@@ -97,7 +99,7 @@ def compile_guarantee(
     reasons = (
         *sources,
         *endpoint,
-        *(Reason(f"sink {sink.name} ({sink.format})", *_SINK) for sink in settings.sinks),
+        *(_sink(pipeline.profile, sink) for sink in settings.sinks),
         Reason("fence", *_FENCE[fenced]),
         _profile(pipeline, settings, fenced),
     )
@@ -142,6 +144,15 @@ def _source(source: Source) -> Reason:
             return Reason(f"source {name}", *_FORMATS.get(name.lower(), _UNKNOWN_FORMAT))
 
 
+def _sink(profile: Profile, sink: SinkSettings) -> Reason:
+    link = f"sink {sink.name} ({sink.format})"
+    in_folder = any(target and is_folder(sink.format, target.location) for target in sink.targets)
+    if profile is Profile.DISTRIBUTED_DURABLE and in_folder and not sink.shared:
+        why = "a folder does not survive its host: name a bucket, or write `shared: true` if this one does"
+        return Reason(link, Guarantee.AT_MOST_ONCE, why)
+    return Reason(link, *_SINK)
+
+
 def _profile(pipeline: PipelineSettings, settings: MaterializationSettings, delivery: Delivery) -> Reason:
     link = f"profile {pipeline.profile}"
     if pipeline.profile is not Profile.DEV_LOCAL:
@@ -154,6 +165,9 @@ def _profile(pipeline: PipelineSettings, settings: MaterializationSettings, deli
         if _begins_at_the_end(binding.source):
             why = "the state survives nothing, and a source then begins at its end"
             return Reason(link, Guarantee.AT_MOST_ONCE, why)
+    if settings.sinks:
+        why = "the state survives nothing, and is made anew from the sinks if they stand at one epoch"
+        return Reason(link, Guarantee.AT_LEAST_ONCE, why)
     why = "the state survives nothing, and everything is then written again"
     return Reason(link, Guarantee.AT_LEAST_ONCE, why)
 

@@ -130,7 +130,8 @@ def materialize(
         tuple(rules),
         Action(invalid),
     )
-    letters = None if dead_letters is None else DeadLetterSettings("parquet", _url(dead_letters))
+    # Whose session it is knows what its workers share; and dead letters that are not found are missed.
+    letters = None if dead_letters is None else DeadLetterSettings("parquet", _url(dead_letters), shared=True)
     one = MaterializationSettings(
         name,
         connector,

@@ -5,37 +5,50 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
+from headrace.errors import HeadraceError
+from headrace.pipeline.committing import graver
 from headrace.pipeline.dead_letters import NAME as DEAD_LETTERS
 from headrace.pipeline.dead_letters import place_of
 from headrace.pipeline.places import open_recovery_log
-from headrace.pipeline.planning import plan
+from headrace.pipeline.planning import planned_sinks
 from headrace.pipeline.session import make_session
 from headrace.pipeline.settings import MaterializationSettings, PipelineSettings
 from headrace.pipeline.spark_catalogs import catalog_conf
+from headrace.pipeline.spark_failures import failure_of
 from headrace.pipeline.spark_needs import needs
 from headrace.sinks.contract import Place
 from headrace.sinks.registry import find_sink
 
 
 def maintain(settings: PipelineSettings, age: timedelta) -> Iterator[tuple[str, str]]:
-    """The sink and a sentence on each thing that was done."""
+    """The sink and a sentence on each thing that was done.
+
+    One that fails keeps no other from it; why it did is raised at the end.
+    """
+    failed: list[HeadraceError] = []
     spark = make_session(settings.spark, "headrace-maintain", needs(settings))
     if settings.catalog is not None:
         for key, value in catalog_conf(settings.catalog).items():
             spark.conf.set(key, value)
     for one in settings.materializations:
-        log = open_recovery_log(settings, one.name)
+        recovery_log = open_recovery_log(settings, one.name)
         for name, format_name, place in _places(settings, one):
-            # Read anew for each: by now the pipeline may be further.
-            decision = log.read().decision
-            kept = decision.handles.get(name) if decision else None
-            sink = find_sink(format_name).open(name, place, spark)
-            for sentence in sink.maintain(age, kept or None):
-                yield f"{one.name}, {name}", sentence
+            try:
+                # Read anew for each: by now the pipeline may be further.
+                decision = recovery_log.read().decision
+                kept = decision.handles.get(name) if decision else None
+                sink = find_sink(format_name).open(name, place, spark)
+                for sentence in sink.maintain(age, kept or None):
+                    yield f"{one.name}, {name}", sentence
+            except Exception as error:  # noqa: BLE001 - whatever it is, the others have their turn
+                failed.append(failure_of(error))
+                yield f"{one.name}, {name}", f"failed: {failed[-1].message}"
+    if failed:
+        raise graver(failed)
 
 
 def _places(settings: PipelineSettings, one: MaterializationSettings) -> Iterator[tuple[str, str, Place]]:
-    for sink in plan(one, settings.catalog).sinks:
+    for sink in planned_sinks(one, settings.catalog):
         yield sink.name, sink.format, sink.place
     if one.dead_letters is not None:
         yield (

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from headrace.errors import ConfigError, HeadraceError, Transient
+from headrace.faults import reached
 from headrace.model.checkpoints import JsonObject
+from headrace.pipeline.binding_sink import BindingSink
 from headrace.pipeline.combine import combiner
 from headrace.pipeline.connector_sink import ConnectorSink
 from headrace.pipeline.content import content_digest
@@ -32,6 +34,7 @@ from headrace.pipeline.settings import MaterializationSettings
 from headrace.pipeline.sources import Reading, check_starts, combined_stream, rows_of, starts_of
 from headrace.pipeline.spark_checkpoint import CheckpointFolder, read_folder, read_offsets, write_folder
 from headrace.pipeline.spark_failures import failure_of
+from headrace.protocol.messages import Delivery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,7 +94,7 @@ class Pipeline:
             )
         sinks = [dead_letters, *self._row_sinks, self._connector]
         self._coordinator = Coordinator(
-            recovery_log, [sink for sink in sinks if sink is not None], observe=observe
+            recovery_log, [sink for sink in sinks if sink is not None], observe=self._did
         )
         # Where a binding goes is a part of it: another table would lack what the one before has.
         self._sources = tuple(
@@ -158,6 +161,10 @@ class Pipeline:
         self._stopping.set()
         self._coordinator.hurry()
 
+    def _did(self, step: str) -> None:
+        self._observe(step)
+        reached(f"{self._settings.name} {step}")
+
     def _check(self) -> None:
         """Refuses what would only be found out in the middle of the first epoch."""
         for binding, reading in zip(self._settings.bindings, self._readings, strict=True):
@@ -175,30 +182,65 @@ class Pipeline:
         if self._connector is not None and self._connector.opened is not None:
             where = f"materialization {name!r}, endpoint"
             endpoint = [self._checkpoint(raw, where) for raw in self._connector.opened]
-        committed = {
-            sink.name: self._checkpoint(raw, f"materialization {name!r}, sink {sink.name}")
-            for sink in self._row_sinks
-            if (raw := sink.committed()) is not None
-        }
-        endpoint = in_sinks(name, recovered.plan["lineage"], logged, endpoint, committed)
+        if recovered.rewinds:
+            assert recovered.decision is not None
+            self._rewind(recovered.decision.epoch)
+        endpoint = in_sinks(
+            name,
+            recovered.plan["lineage"],
+            logged,
+            endpoint,
+            self._committed(),
+            dead=self._dead_committed() if logged.epoch < 0 else None,
+            went_back=recovered.went_back and self._dead_letters is not None,
+        )
         start = go_on(name, recovered.plan["lineage"], logged, endpoint, folder)
         check_content(name, start.ahead, self._content)
         if start.moves_log:
             log.warning("materialization %r: %s", name, start.moves_log)
             if start.is_rewound:
-                self._rewind(start.done.epoch)
+                for sink in self._going_back():
+                    sink.refuse_rewind(start.done.epoch)
             moved = {**self._log.plan, "lineage": start.lineage}
-            self._coordinator.move_to(start.done.epoch, start.done.to_json(), start.moves_log, moved)
+            done = start.done
+            # Said first: if only some sinks have gone back when we die, the next start takes the others.
+            self._coordinator.move_to(
+                done.epoch, done.to_json(), start.moves_log, moved, rewinds=start.is_rewound
+            )
+            if start.is_rewound:
+                self._rewind(done.epoch)
         self._lineage, self._ahead = start.lineage, start.ahead
         if self._connector is not None:
             self._connector.take_over(start.done.to_json(), start.ahead.to_json() if start.ahead else None)
         return start
 
-    def _rewind(self, epoch: int) -> None:
-        if self._dead_letters is not None:
-            self._dead_letters.rewind(epoch)
+    def _committed(self) -> dict[str, RuntimeCheckpoint | None]:
+        """What readers see, as each sink tells it; None of one that has nothing, or cannot tell."""
+        found: dict[str, RuntimeCheckpoint | None] = {}
         for sink in self._row_sinks:
+            raw, where = sink.committed(), f"materialization {self._settings.name!r}, sink {sink.name}"
+            found[sink.name] = None if raw is None else self._checkpoint(raw, where)
+        if self._connector is not None and self._connector.opened is None:
+            deliveries = {binding.delivery for binding in self._planned.validated.bindings}
+            if Delivery.STAGED in deliveries:  # what it has staged is known to the log alone
+                found[self._connector.name] = None
+        return found
+
+    def _dead_committed(self) -> RuntimeCheckpoint | None:
+        raw = None if self._dead_letters is None else self._dead_letters.committed()
+        # Not `check_sources`: they may have been somewhere else.
+        where = f"materialization {self._settings.name!r}, dead letters"
+        return None if raw is None else read_checkpoint(raw, self._settings.name, where)
+
+    def _going_back(self) -> list[DeadLetterSink | BindingSink]:
+        return [*([self._dead_letters] if self._dead_letters else ()), *self._row_sinks]
+
+    def _rewind(self, epoch: int) -> None:
+        """Takes all sinks back to an epoch that the log was moved to, and says when they are there."""
+        self._log.verify()
+        for sink in self._going_back():
             sink.rewind(epoch)
+        self._log.settle()
 
     def _checkpoint(self, raw: JsonObject, where: str) -> RuntimeCheckpoint:
         checkpoint = read_checkpoint(raw, self._settings.name, where)

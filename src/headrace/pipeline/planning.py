@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import grpc
 
@@ -104,6 +104,14 @@ def plan(settings: MaterializationSettings, catalog: CatalogSettings | None = No
         )
     except HeadraceError as error:
         raise _of(settings.name, error) from error
+
+
+def planned_sinks(
+    settings: MaterializationSettings, catalog: CatalogSettings | None = None
+) -> tuple[PlannedSink, ...]:
+    """Without asking the connector, whose endpoint may be away. Rows may have fewer columns than these say:
+    beside a connector, sinks keep what it stores."""
+    return plan(replace(settings, connector=""), catalog).sinks
 
 
 def _validated(

@@ -70,37 +70,79 @@ def in_sinks(
     lineage: str,
     logged: RuntimeCheckpoint,
     endpoint: Sequence[RuntimeCheckpoint] | None,
-    committed: Mapping[str, RuntimeCheckpoint],
+    committed: Mapping[str, RuntimeCheckpoint | None],
+    *,
+    dead: RuntimeCheckpoint | None = None,
+    went_back: bool = False,
 ) -> Sequence[RuntimeCheckpoint] | None:
     """What to take for the endpoint's checkpoints, where sinks tell what readers see of each of them.
 
     The log outranks sinks, and refuses those that know more than it does. A log that was lost is made anew
     from them if they agree: one that stands before the others may have had no rows, or may have been about to
-    commit, which only the log knew.
+    commit, which only the log knew. So may one that has nothing, or cannot tell: None. Few epochs have dead
+    letters; of those only that they are of no later epoch is asked.
+
+    `went_back`: the last thing in the log is that what comes after it was taken back, dead letters too.
     """
-    is_lost = logged.epoch < 0 and (not endpoint or any(one.lineage != lineage for one in endpoint))
-    for sink, checkpoint in committed.items() if not is_lost else ():
-        if checkpoint.lineage != lineage:
-            raise ConfigError(
-                f"materialization {name!r}: sink {sink} was written by lineage {checkpoint.lineage}, and the "
-                f"recovery log is of {lineage}: point `state` to where that lineage was run, or let another "
-                "table be written"
-            )
-        if checkpoint.epoch > logged.epoch:
-            raise ConfigError(
-                f"materialization {name!r}: sink {sink} has epoch {checkpoint.epoch}, and the recovery log "
-                f"ends with {logged.epoch}: restore the log as it was then, or let another table be written"
-            )
-    if not is_lost or not committed:
-        return endpoint
-    found = [*committed.values(), *(endpoint or ())]
-    if any(checkpoint != found[0] for checkpoint in found):
-        stand = ", ".join(f"{sink} at {checkpoint.epoch}" for sink, checkpoint in sorted(committed.items()))
+    is_lost = logged.epoch < 0 and all(one.epoch < 0 or one.lineage != lineage for one in endpoint or ())
+    if is_lost:
+        return _agreed(name, endpoint, committed, dead) if committed else endpoint
+    for sink, checkpoint in committed.items():
+        if checkpoint is not None:
+            _refuse_unknown(name, lineage, logged, sink, checkpoint)
+    low = min(endpoint or (), key=lambda checkpoint: checkpoint.epoch, default=logged)
+    if low.lineage == lineage and low.epoch > logged.epoch + 1 and (committed or went_back):
+        lacking = ", ".join(committed) or "dead letters"
+        raise ConfigError(
+            f"materialization {name!r}: the endpoint stands at epoch {low.epoch}, and the recovery log ends "
+            f"with epoch {logged.epoch}, so that {lacking} would lack what is between: restore the endpoint "
+            f"from a copy of epoch {logged.epoch + 1} or before, or start under another name with other "
+            "tables"
+        )
+    return endpoint
+
+
+def _refuse_unknown(
+    name: str, lineage: str, logged: RuntimeCheckpoint, sink: str, checkpoint: RuntimeCheckpoint
+) -> None:
+    if checkpoint.lineage != lineage:
+        raise ConfigError(
+            f"materialization {name!r}: sink {sink} was written by lineage {checkpoint.lineage}, and the "
+            f"recovery log is of {lineage}: point `state` to where that lineage was run, or let another "
+            "table be written"
+        )
+    if checkpoint.epoch > logged.epoch:
+        raise ConfigError(
+            f"materialization {name!r}: sink {sink} has epoch {checkpoint.epoch}, and the recovery log "
+            f"ends with {logged.epoch}: restore the log as it was then, or let another table be written"
+        )
+
+
+def _agreed(
+    name: str,
+    endpoint: Sequence[RuntimeCheckpoint] | None,
+    committed: Mapping[str, RuntimeCheckpoint | None],
+    dead: RuntimeCheckpoint | None,
+) -> Sequence[RuntimeCheckpoint] | None:
+    """Where all of them stand, without a log."""
+    first, *others = [
+        one if one and one.epoch >= 0 else None for one in (*committed.values(), *(endpoint or ()))
+    ]
+    last = first.epoch if first else -1
+    if any(one != first for one in others) or (dead is not None and dead.epoch > last):
+        stand = [f"{sink} at {_epoch(checkpoint)}" for sink, checkpoint in sorted(committed.items())]
+        stand += [f"the endpoint at {_epoch(one)}" for one in endpoint or ()]
+        stand += [f"dead letters at {_epoch(dead)}"] if dead is not None else []
         raise ConfigError(
             f"materialization {name!r}: the recovery log is lost, and its sinks do not stand at one epoch "
-            f"({stand}): restore the log from a backup, or start under another name with other tables"
+            f"({', '.join(stand)}): restore the log from a backup (the profile dev-local keeps none), or "
+            "start under another name with other tables"
         )
-    return endpoint or found[:1]
+    return endpoint if endpoint or first is None else [first]
+
+
+def _epoch(checkpoint: RuntimeCheckpoint | None) -> str:
+    return str(checkpoint.epoch) if checkpoint is not None and checkpoint.epoch >= 0 else "none"
 
 
 def check_content(name: str, ahead: RuntimeCheckpoint | None, content: str) -> None:

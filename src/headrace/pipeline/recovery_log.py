@@ -28,6 +28,7 @@ from uuid import uuid4
 from zlib import crc32
 
 from headrace.errors import ConfigError, Fenced, ProtocolError, Transient
+from headrace.faults import reached
 from headrace.model.checkpoints import START, JsonObject, to_json
 from headrace.objects import NoSuchObject, ObjectExists, ObjectStore
 
@@ -35,6 +36,8 @@ _VERSION = 1
 _CHECKSUM = b',"crc32":"%08x"}\n'
 _CHECKSUM_BYTES = len(_CHECKSUM % 0)
 _NAME = re.compile(r"\d{20}\.json")
+REWINDS = "rewinds"
+"""In the summary of a decision: sinks go back to its epoch, and have when it is settled."""
 _KEPT = 100  # records before the last decision, for people who look
 _REMOVED_EVERY = 20
 
@@ -64,6 +67,16 @@ class Recovered:
     """Whether it is known to be committed everywhere."""
     plan: JsonObject = field(default_factory=dict)
     """How the epoch after it runs, if it was begun already."""
+
+    @property
+    def went_back(self) -> bool:
+        """Whether the last decision takes sinks back to its epoch."""
+        return self.decision is not None and bool(self.decision.summary.get(REWINDS))
+
+    @property
+    def rewinds(self) -> bool:
+        """The same, where some of them may not have gone yet."""
+        return self.went_back and not self.is_settled
 
     @property
     def runtime_checkpoint(self) -> JsonObject:
@@ -256,6 +269,7 @@ class RecoveryLog:
 
     def _append(self, record: _Record) -> None:
         what = "write the recovery log"
+        reached(f"{self._prefix} writing {record.kind}")
         while True:
             place = self._place + 1
             try:
@@ -274,6 +288,7 @@ class RecoveryLog:
         if later:
             raise self._fenced(self._get(later[-1]))
         self._place = place
+        reached(f"{self._prefix} wrote {record.kind}")
 
     def _is_own_settlement(self, record: _Record) -> bool:
         return record.kind == "settled" and record.fence == self._fence

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from headrace.errors import ConfigError, HeadraceError, Transient
 from headrace.pipeline.coordinator import Patience
 from headrace.pipeline.dead_letters import make_dead_letter_sink
+from headrace.pipeline.folders import refuse_folders
 from headrace.pipeline.guarantee import Compiled, compile_guarantee, refuse_above
 from headrace.pipeline.kafka_groups import KafkaGroups
 from headrace.pipeline.pipeline import Pipeline
@@ -82,6 +83,8 @@ class Runner:
             self._reporter.planned(one.name, compiled, apply(planned))
             planned.close()
         spark = make_session(self._settings.spark, "headrace", needs(self._settings))
+        for one, _, _ in plans:
+            refuse_folders(spark.sparkContext.master or "local", one)
         threads = [
             threading.Thread(
                 target=self._keep_running,

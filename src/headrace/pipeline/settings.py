@@ -121,6 +121,8 @@ class DeadLetterSettings:
     """A folder's URL, a table's name in the catalog, or a topic."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Of the format and of its storage."""
+    shared: bool = False
+    """As of a sink."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,8 @@ class SinkSettings:
     """For each binding; None for one that does not go there."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Of the format and of its storage."""
+    shared: bool = False
+    """Whether its folders are the same on all hosts, and survive any of them."""
 
 
 @dataclass(frozen=True)

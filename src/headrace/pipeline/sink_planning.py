@@ -12,6 +12,7 @@ from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.model.collections import DOCUMENT_FIELD
 from headrace.model.materializations import Binding
 from headrace.pipeline.binding_sink import BindingSink
+from headrace.pipeline.folders import place_of
 from headrace.pipeline.settings import MaterializationSettings, SinkSettings, SinkTarget
 from headrace.pipeline.sink_rows import EPOCH, SinkRows
 from headrace.sinks.contract import Place
@@ -59,7 +60,7 @@ def plan_sinks(
             found.append(_planned(settings.name, sink, index, name, chosen, catalog))
     places: dict[tuple[str, str], str] = {}
     for one in found:
-        taken = places.setdefault((one.format, one.place.location), one.name)
+        taken = places.setdefault(place_of(one.format, one.place.location), one.name)
         if taken != one.name:
             raise ConfigError(
                 f"sinks {taken} and {one.name} both go to {one.place.location}: give each its own"
@@ -88,6 +89,12 @@ def _planned(
         raise ConfigError(f"sink {sink.name}: {sink.format} keeps no views: write `mode: append`")
     rows = SinkRows(binding, target.is_view)
     columns = {field.name for field in (*binding.keys, *binding.values)}
+    for column in columns:
+        if column.lower() in rows.reserved:  # Spark does not look at a name's case
+            raise ConfigError(
+                f"sink {sink.name}: the field {column!r} has the name of a column of its own: rename it, or "
+                "exclude it"
+            )
     for column in target.partitions:
         if column not in columns:
             raise ConfigError(

@@ -39,6 +39,13 @@ class SinkRows:
         return self.binding.document is not None
 
     @property
+    def reserved(self) -> tuple[str, ...]:
+        """Columns that it has beside the fields, while it is made or for good."""
+        if not self.is_view:
+            return (EPOCH,)
+        return (_STORED,) if self.is_reduced else ()
+
+    @property
     def keys(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.binding.keys)
 

@@ -106,6 +106,7 @@ def transact(job: ShardJob, shard: int, rows: Iterator[Rows]) -> ShardResult:
     key_range = job.ranges[shard]
     checkpoint = job.connector_checkpoints.get(str(key_range))
     with connected(job.settings) as client, client.transactions() as stream:
+        stream.who = f"{job.materialization.name} task"
         stream.send(Open(job.materialization, VERSION, key_range, checkpoint))
         opened = _expect(stream, Opened)
         if opened.runtime_checkpoint is not None:

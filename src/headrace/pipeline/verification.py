@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace.pipeline.dead_letters import NAME as DEAD_LETTERS
 from headrace.pipeline.dead_letters import place_of
 from headrace.pipeline.places import open_recovery_log
-from headrace.pipeline.planning import plan
+from headrace.pipeline.planning import planned_sinks
 from headrace.pipeline.recovery_log import Decision, Past
 from headrace.pipeline.settings import MaterializationSettings, PipelineSettings
 from headrace.sinks.registry import find_sink
@@ -26,15 +26,21 @@ class Verdict:
 
 def verify(settings: PipelineSettings, one: MaterializationSettings) -> Iterator[Verdict]:
     """Reads the recovery log and the sinks, and changes nothing."""
-    decisions = standing(open_recovery_log(settings, one.name).recent(_ALL))
+    recovery_log = open_recovery_log(settings, one.name)
+    decisions = standing(recovery_log.recent(_ALL))
+
+    def last() -> int:
+        decision = recovery_log.read().decision
+        return -1 if decision is None else decision.epoch
+
     yield Verdict("recovery log", _epochs(decisions), tuple(_log_problems(decisions)))
-    for sink in plan(one, settings.catalog).sinks:
-        problems = tuple(find_sink(sink.format).audit(sink.place, _rows(decisions, sink.name)))
+    for sink in planned_sinks(one, settings.catalog):
+        problems = tuple(find_sink(sink.format).audit(sink.place, _rows(decisions, sink.name), last))
         yield Verdict(f"{sink.name} ({sink.format} {sink.place.location})", _epochs(decisions), problems)
     dead = one.dead_letters
     if dead is not None:
         place = place_of(dead, one.name, settings.catalog)
-        problems = tuple(find_sink(dead.format).audit(place, _rows(decisions, DEAD_LETTERS)))
+        problems = tuple(find_sink(dead.format).audit(place, _rows(decisions, DEAD_LETTERS), last))
         yield Verdict(f"dead letters ({dead.format} {dead.location})", _epochs(decisions), problems)
 
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.model.checkpoints import JsonObject
+from headrace.sinks.audits import never_decided
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -149,6 +150,13 @@ class RowSink(Sink):
         cannot go back refuses with what to do.
         """
 
+    def refuse_rewind(self, epoch: int) -> None:
+        """Refuses what `rewind` would refuse, and touches nothing.
+
+        Called before the recovery log says that all sinks go back, so that either all do or none: a sink that
+        refuses only in `rewind` keeps the materialization from starting when others have gone back already.
+        """
+
     def current(self) -> DataFrame | None:
         """All rows of a view as readers see them now; None if there are none yet.
 
@@ -169,17 +177,21 @@ class RowSink(Sink):
         """Compacts small files, expires what is older than `age`, and removes files that nothing refers to.
 
         Yields a sentence on each thing that was done. Called at any time and in any process, also while a
-        pipeline writes to the place: it never touches what is younger than `age`, nor what `kept`, the handle
-        of the last decided epoch, still needs.
+        pipeline writes to the place: it never touches what is younger than `age`, nor what anybody has
+        staged, nor what `kept`, the handle of the last decided epoch, still needs.
         """
         return iter(())
 
     @classmethod
-    def audit(cls, place: Place, decided: Mapping[int, int]) -> Iterator[str]:
-        """Sentences on what is wrong with the place: an epoch that is missing, or there twice.
+    def audit(
+        cls, place: Place, decided: Mapping[int, int], last: Callable[[], int] | None = None
+    ) -> Iterator[str]:
+        """Sentences on what is wrong with the place: an epoch that is missing, there twice, or never decided.
 
-        `decided` has the rows of each epoch that the recovery log still knows and that is committed. Nothing
-        is changed, and Spark is not needed. By default rows are counted by their epoch.
+        `decided` has the rows of each epoch that the recovery log still knows and that is committed. `last`
+        tells the last epoch that the log knows by now, committed or not: a pipeline may be running, so it is
+        asked after the place was read. Nothing is changed, and Spark is not needed. By default rows are
+        counted by their epoch.
         """
         if place.is_view or not place.epoch:
             return
@@ -189,3 +201,4 @@ class RowSink(Sink):
         for epoch, rows in sorted(decided.items()):
             if found[epoch] != rows:
                 yield f"epoch {epoch} was committed with {rows} rows, and {found[epoch]} are there"
+        yield from never_decided(found, decided, last)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -26,8 +27,8 @@ from headrace.objects import ObjectStore
 from headrace.sinks.columns import Columns, columns_of, grown
 from headrace.sinks.contract import Epoch, Place, RowSink
 from headrace.sinks.delta_checkpoints import Checkpoints
-from headrace.sinks.delta_commit import DATA, add_actions, merge, take_back
-from headrace.sinks.delta_reading import current_rows, read_rows
+from headrace.sinks.delta_commit import DATA, add_actions, merge, refuse_taking_back, take_back
+from headrace.sinks.delta_reading import current_rows, data_files, read_rows
 from headrace.sinks.delta_table import Progress, Table, Tables
 from headrace.sinks.delta_upkeep import OWN, audit_table, keep_up
 from headrace.sinks.openings import check_fence, replaced, told
@@ -67,9 +68,11 @@ class DeltaSink(RowSink):
         return read_rows(place, Tables(_root(place), place.writer, "reader"), columns, epoch)
 
     @classmethod
-    def audit(cls, place: Place, decided: Mapping[int, int]) -> Iterator[str]:
-        wrong = list(audit_table(place, Tables(_root(place), place.writer, "reader")))
-        yield from wrong or super().audit(place, decided)  # rows are counted if all files are there
+    def audit(
+        cls, place: Place, decided: Mapping[int, int], last: Callable[[], int] | None = None
+    ) -> Iterator[str]:
+        wrong = list(audit_table(place, Tables(_root(place), place.writer, "reader"), decided, last))
+        yield from wrong or super().audit(place, decided, last)  # rows are counted if all files are there
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
         self._started, self._opened = (decided, fence), 0
@@ -80,10 +83,9 @@ class DeltaSink(RowSink):
             self._open()
             table = self._tables.must_load()
         kept = handle.get("staged") if handle else None
-        for attempt in list(self._staging.attempts()):
-            # Those of a later fence belong to somebody who took over from us while we slept.
-            if attempt.fence < fence and attempt.name != kept:
-                self._remove(attempt, table)
+        attempts = list(self._staging.attempts())
+        # Those of a later fence belong to somebody who took over from us while we slept.
+        self._remove([one for one in attempts if one.fence < fence and one.name != kept], table)
 
     def prepare(self, epoch: Epoch, rows: DataFrame | None) -> JsonObject:
         if rows is None:
@@ -102,7 +104,7 @@ class DeltaSink(RowSink):
             raise
         count = sum(file.rows for file in files)
         if not count:
-            self._remove(attempt, table)
+            self._remove([attempt], None)
             return {}
         if table is None:
             table = self._tables.make(columns, self._place.partitions)
@@ -128,7 +130,7 @@ class DeltaSink(RowSink):
             attempt = Attempt.named(handle["staged"])
             assert attempt is not None
             sink = self._prepared(handle)
-            sink._remove(attempt, sink._tables.load())
+            sink._remove([attempt], sink._tables.load())
 
     def rewind(self, epoch: int) -> None:
         if self._root.folder and not self._root.folder.exists():
@@ -150,6 +152,12 @@ class DeltaSink(RowSink):
         self._tables.change(commit)
         self._sync(epoch)
 
+    def refuse_rewind(self, epoch: int) -> None:
+        table = None if self._root.folder and not self._root.folder.exists() else self._tables.load()
+        if table is not None and table.progress.epoch > epoch:
+            with self._tables.speaking("be read"):
+                refuse_taking_back(self._place, self._tables, table, epoch)
+
     def current(self) -> DataFrame | None:
         table = self._tables.load()
         return None if table is None else current_rows(self._spark, table)
@@ -169,7 +177,7 @@ class DeltaSink(RowSink):
     def _staging(self) -> Staging:
         return Staging(self._store, f"{self._folder}/staged")
 
-    @property
+    @cached_property
     def _checkpoints(self) -> Checkpoints:
         return Checkpoints(self._store, f"{self._folder}/checkpoints")
 
@@ -272,16 +280,26 @@ class DeltaSink(RowSink):
     def _data(self, name: str) -> str:
         return f"{self._folder}/rows/{name}" if self._place.is_view else f"{DATA}/{name}"
 
-    def _remove(self, attempt: Attempt, table: Table | None) -> None:
-        """The data of an attempt that was never decided; of one that was, only what is left to do."""
-        if self._place.is_view or table is None or table.progress.id != attempt.id:
-            self._remove_data(attempt.name)
-        self._staging.remove(attempt.name)
+    def _remove(self, attempts: Sequence[Attempt], table: Table | None) -> None:
+        """The data of attempts that were never decided; of those that were, only what is left to do.
 
-    def _remove_data(self, name: str) -> None:
+        Who commits may die before he has said so, and then only the log knows, whatever came after it.
+        """
+        named: frozenset[str] = frozenset()
+        if attempts and table is not None and not self._place.is_view:
+            named = frozenset(file["path"] for file in data_files(table))
+        for attempt in attempts:
+            self._remove_data(attempt.name, named)
+            self._staging.remove(attempt.name)
+
+    def _remove_data(self, name: str, needed: frozenset[str] = frozenset()) -> None:
         what = "remove what was never decided"
         for path in self._store.list(self._data(name), what):
-            self._store.remove(path, what)
+            if path not in needed:
+                self._store.remove(path, what)
+        if self._root.folder:
+            with suppress(OSError):  # not empty: a task that was given up may still put a file there
+                (self._root.folder / self._data(name)).rmdir()
 
     def _sync(self, epoch: int) -> None:
         own = {"appId": self._tables.own, "version": epoch}

@@ -24,9 +24,11 @@ class Checkpoints:
 
     def __init__(self, store: ObjectStore, folder: str) -> None:
         self._store, self._folder = store, folder
+        self._written = 0
 
     def write(self, attempt: Attempt, checkpoint: JsonObject) -> None:
         path = f"{self._folder}/{attempt.name}.json"
+        self._written += 1
         self._store.put(path, to_json(checkpoint).encode(), f"keep the checkpoint of epoch {attempt.epoch}")
 
     def read(self, came_from: int) -> JsonObject | None:
@@ -46,11 +48,14 @@ class Checkpoints:
         return max(known, key=lambda attempt: (attempt.epoch, attempt.id)).id if known else 0
 
     def prune(self, epoch: int) -> None:
-        if epoch % _PRUNED_EVERY == 0:
-            with suppress(Transient):  # what stays behind does no harm
-                for attempt in self._attempts():
-                    if attempt.epoch < epoch - _KEPT:
-                        self._store.remove(f"{self._folder}/{attempt.name}.json", "remove old checkpoints")
+        """Now and then; what an epoch came from stays."""
+        if self._written % _PRUNED_EVERY != 1:
+            return
+        with suppress(Transient):  # what stays behind does no harm
+            # By when they began: after going back, later epochs are older.
+            for attempt in sorted(self._attempts(), key=lambda one: one.id)[:-_KEPT]:
+                if attempt.epoch != epoch:
+                    self._store.remove(f"{self._folder}/{attempt.name}.json", "remove old checkpoints")
 
     def _attempts(self) -> list[Attempt]:
         paths = self._store.list(self._folder, "look for checkpoints")

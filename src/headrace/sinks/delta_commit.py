@@ -16,9 +16,11 @@ from headrace.model.checkpoints import JsonObject
 from headrace.objects import NoSuchObject
 from headrace.sinks.columns import arrow_type
 from headrace.sinks.contract import Place
-from headrace.sinks.delta_table import Table
+from headrace.sinks.delta_reading import data_files
+from headrace.sinks.delta_table import Table, Tables
 from headrace.sinks.file_reading import read_file
 from headrace.sinks.staging import Attempt
+from headrace.sinks.standard_sql import quoted, text
 
 DATA = "data"
 
@@ -81,12 +83,19 @@ def take_back(place: Place, table: Table, epoch: int, properties: CommitProperti
         table.append([], properties)
 
 
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
+def refuse_taking_back(place: Place, tables: Tables, table: Table, epoch: int) -> None:
+    """What `take_back` would refuse, by what is there now."""
+    if not place.is_view:
+        _later_than(place, table, epoch)
+    elif epoch >= 0:
+        version, store = _version(table, epoch), table.root.objects()
+        now = {file["path"] for file in data_files(table)}
+        for file in data_files(tables.must_load(version)):
+            if file["path"] not in now:
+                try:
+                    store.size(file["path"], "look for a file")
+                except NoSuchObject:
+                    raise _cannot_restore(table, epoch, version, f"{file['path']} is not there") from None
 
 
 def _later_than(place: Place, table: Table, epoch: int) -> str:
@@ -101,21 +110,30 @@ def _later_than(place: Place, table: Table, epoch: int) -> str:
 
 
 def _restore(table: Table, epoch: int, properties: CommitProperties) -> None:
+    version = _version(table, epoch)
+    try:
+        table.delta.restore(version, commit_properties=properties)
+    except CommitFailedError:
+        raise
+    except DeltaError as error:
+        raise _cannot_restore(table, epoch, version, table.root.said(error)) from None
+
+
+def _version(table: Table, epoch: int) -> int:
     version = next((found for found, at in _epochs(table) if at <= epoch), None)
     if version is None:
         raise EndpointError(
             f"the log of {table.root.url} does not go back to epoch {epoch}: materialize the view anew, in "
             "another table"
         )
-    try:
-        table.delta.restore(version, commit_properties=properties)
-    except CommitFailedError:
-        raise
-    except DeltaError as error:
-        raise EndpointError(
-            f"{table.root.url} cannot go back to epoch {epoch}, which is its version {version}: "
-            f"{table.root.said(error)}; materialize the view anew, in another table"
-        ) from None
+    return version
+
+
+def _cannot_restore(table: Table, epoch: int, version: int, why: str) -> EndpointError:
+    return EndpointError(
+        f"{table.root.url} cannot go back to epoch {epoch}, which is its version {version}: {why}; "
+        "materialize the view anew, in another table"
+    )
 
 
 def _epochs(table: Table) -> Iterator[tuple[int, int]]:

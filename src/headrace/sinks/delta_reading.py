@@ -14,9 +14,9 @@ import pyarrow as pa
 from headrace.errors import SchemaError
 from headrace.sinks.columns import arrow_type, as_struct
 from headrace.sinks.contract import Place
-from headrace.sinks.delta_commit import quoted, text
 from headrace.sinks.delta_table import Table, Tables
 from headrace.sinks.file_reading import read_listed
+from headrace.sinks.standard_sql import quoted, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

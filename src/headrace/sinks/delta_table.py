@@ -14,7 +14,6 @@ A commit fails if somebody else has set one of the same names since the table wa
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from urllib.parse import quote, unquote
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError, TableNotFoundError
 
+from headrace.durable import sync_path
 from headrace.errors import ConfigError, EndpointError, EndpointUnavailable, SchemaError
 from headrace.model.checkpoints import JsonObject
 from headrace.sinks.columns import Columns, as_struct, columns_from
@@ -116,23 +116,23 @@ class Tables:
     def __init__(self, root: Root, writer: str, name: str, settings: Mapping[str, str] | None = None) -> None:
         """`settings` are properties of a table that is made."""
         self.root = root
-        # Quoted, so that no name begins as another one does.
-        self.own = f"headrace/{quote(writer, safe='')}/{quote(name, safe='')}"
+        self.own = f"{app_of(writer)}/{quote(name, safe='')}"
         self._name, self._settings = name, {_INTERVAL: "10", **(settings or {})}
         # Paths as they are: of a file:// URL it takes the escapes for names.
         self._uri = str(root.folder) if root.folder else root.url
         self._options = None if root.folder else dict(root.options)
 
-    def load(self) -> Table | None:
-        """As it is now; None if there is none."""
+    def load(self, version: int | None = None) -> Table | None:
+        """As it is now, or was; None if there is none."""
         with self.speaking("be read"):
             try:
-                return Table(self.root, self.own, DeltaTable(self._uri, storage_options=self._options))
+                delta = DeltaTable(self._uri, version, storage_options=self._options)
+                return Table(self.root, self.own, delta)
             except TableNotFoundError:
                 return None
 
-    def must_load(self) -> Table:
-        table = self.load()
+    def must_load(self, version: int | None = None) -> Table:
+        table = self.load(version)
         if table is None:
             raise EndpointError(f"sink {self._name}: there is no Delta table in {self.root.url} any more")
         return table
@@ -186,13 +186,13 @@ class Tables:
                 for action in entry:
                     if "add" in action:
                         _sync_file(folder, folder / unquote(action["add"]["path"]))
-                _sync(path)
+                sync_path(path)
                 if any(is_enough(action) for action in entry):
                     break
             for path in (folder / "_delta_log").glob("*checkpoint*"):  # the library's own, now and then
-                _sync(path)
-            _sync(folder / "_delta_log")
-            _sync(folder)
+                sync_path(path)
+            sync_path(folder / "_delta_log")
+            sync_path(folder)
 
     @contextmanager
     def speaking(self, what: str) -> Iterator[None]:
@@ -208,20 +208,17 @@ class Tables:
             ) from None  # its own text may hold a secret
 
 
+def app_of(writer: str) -> str:
+    """What the names of a writer's applications begin with; quoted, so that none begins as another does."""
+    return f"headrace/{quote(writer, safe='')}"
+
+
 def _sync_file(root: Path, path: Path) -> None:
     try:
-        _sync(path)
+        sync_path(path)
     except FileNotFoundError:
         return  # vacuumed since
     for folder in path.parents:
         if not folder.is_relative_to(root):
             return
-        _sync(folder)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_path(folder)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Set
+import re
+from collections.abc import Callable, Iterator, Mapping, Set
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import QueryBuilder
 
 from headrace.objects import NoSuchObject, ObjectStore
+from headrace.sinks.audits import ahead, behind, last_with_rows
 from headrace.sinks.contract import Place
-from headrace.sinks.delta_commit import DATA, quoted
+from headrace.sinks.delta_commit import DATA
 from headrace.sinks.delta_reading import data_files
-from headrace.sinks.delta_table import Table, Tables
+from headrace.sinks.delta_table import Table, Tables, app_of
 from headrace.sinks.staging import Attempt
+from headrace.sinks.standard_sql import quoted
 
 OWN = "_headrace"
 """The folder of a table that is ours. Readers and VACUUM pass over it."""
@@ -54,10 +59,21 @@ def keep_up(tables: Tables, age: timedelta, kept: Set[str]) -> Iterator[str]:
     yield f"wrote a checkpoint of the log of {tables.root.url} at version {table.delta.version()}"
 
 
-def audit_table(place: Place, tables: Tables) -> Iterator[str]:
-    table = tables.load()
+def audit_table(
+    place: Place, tables: Tables, decided: Mapping[int, int], last: Callable[[], int] | None
+) -> Iterator[str]:
+    """What is wrong with the table as a whole, and with its files."""
+    folder = tables.root.folder
+    table = tables.load() if folder is None or folder.exists() else None
     if table is None:
+        if any(decided.values()):
+            yield (
+                f"there is no Delta table in {tables.root.url}, and it has had epochs up to "
+                f"{last_with_rows(decided)}"
+            )
         return
+    told = _last_epoch(table, place.writer)
+    yield from behind(told, decided)
     store = table.root.objects()
     for file in data_files(table):
         try:
@@ -69,7 +85,32 @@ def audit_table(place: Place, tables: Tables) -> Iterator[str]:
             yield f"{file['path']} has {size} bytes, and {file['size']} by the log"
     yield from _added_twice(table)
     if place.is_view:
+        yield from ahead(told, decided, last)
         yield from _keys_twice(place, table)
+
+
+def _last_epoch(table: Table, writer: str) -> int:
+    """Of all sinks of a writer: an audit does not know what its own is called."""
+    store = table.root.objects()
+    of_writer = re.compile(f"{re.escape(app_of(writer))}/[^/]+")
+    versions: dict[str, int] = {}
+    # A checkpoint comes before the entry of its version, and has what all entries before said.
+    for path in store.list("_delta_log", "read the log"):
+        for transaction in _transactions(path, store):
+            if of_writer.fullmatch(transaction["appId"]):
+                versions[transaction["appId"]] = int(transaction["version"])
+    return max(versions.values(), default=-1)
+
+
+def _transactions(path: str, store: ObjectStore) -> Iterator[Mapping[str, Any]]:
+    if path.endswith(".json"):
+        for line in store.get(path, "read the log").splitlines():
+            if transaction := json.loads(line).get("txn"):
+                yield transaction
+    elif path.endswith(".parquet"):
+        checkpoint = pq.ParquetFile(pa.BufferReader(store.get(path, "read the log")))
+        if "txn" in checkpoint.schema_arrow.names:
+            yield from checkpoint.read(["txn"])["txn"].drop_null().to_pylist()
 
 
 def _added_twice(table: Table) -> Iterator[str]:

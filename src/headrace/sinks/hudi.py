@@ -8,7 +8,7 @@ table/.hoodie/headrace/WRITER%2FSINK/20261116080000123-12-2            whose it 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -23,10 +23,10 @@ from headrace.model.checkpoints import JsonObject, to_json
 from headrace.sinks.contract import Epoch, Place, RowSink
 from headrace.sinks.hudi_reading import audit_timeline, read_rows
 from headrace.sinks.hudi_tables import HudiTable, Written
-from headrace.sinks.iceberg_schema import fit, new_columns, quoted, text
-from headrace.sinks.iceberg_views import kept
 from headrace.sinks.openings import check_fence, replaced, told
-from headrace.sinks.spark_calls import spark_failures
+from headrace.sinks.spark_calls import persisted, spark_failures
+from headrace.sinks.spark_sql import quoted, text
+from headrace.sinks.table_columns import fit, new_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,9 +63,11 @@ class HudiSink(RowSink):
         return read_rows(url_of(place), place, columns, epoch)
 
     @classmethod
-    def audit(cls, place: Place, decided: Mapping[int, int]) -> Iterator[str]:
-        yield from super().audit(place, decided)
-        yield from audit_timeline(url_of(place), place, decided)
+    def audit(
+        cls, place: Place, decided: Mapping[int, int], last: Callable[[], int] | None = None
+    ) -> Iterator[str]:
+        yield from super().audit(place, decided, last)
+        yield from audit_timeline(url_of(place), place, decided, last)
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
         self._fence = told(fence)
@@ -95,7 +97,7 @@ class HudiSink(RowSink):
             self._refuse_known(epoch.number)
             rows = self._fit(rows)
             # How often Hudi asks for them is up to its index and its settings.
-            with kept(rows) as count:
+            with persisted(rows) as count:
                 return self._stage(epoch, rows) if count else {}
 
     def commit(self, epoch: int, handle: JsonObject) -> None:
@@ -131,11 +133,7 @@ class HudiSink(RowSink):
                 return
             if self._last_fence() > self._fence:
                 raise replaced(self.name)
-            if self._place.is_view or not self._place.epoch:
-                raise ConfigError(
-                    f"sink {self.name}: {self._table.path} cannot go back to epoch {epoch}, since Hudi does "
-                    "not keep what a row was before: remove the table, or materialize into another one"
-                )
+            self._refuse_view(epoch)
             kept = {"epoch": epoch, "checkpoint": self._checkpoint_of(epoch), "rewound": True}
             later = f"{quoted(self._place.epoch)} > {epoch} AND {self._own_rows}"
             writer = self._spark.read.format("hudi").load(self._table.path).where(later).write.format("hudi")
@@ -146,6 +144,11 @@ class HudiSink(RowSink):
                 **self._metadata(kept),
             }
             writer.options(**options).mode("append").save(self._table.path)
+
+    def refuse_rewind(self, epoch: int) -> None:
+        with self._speaking(f"go back to epoch {epoch}"):
+            if self._table.exists() and self._last(self._table)[0] > epoch:
+                self._refuse_view(epoch)
 
     def current(self) -> DataFrame | None:
         with self._speaking("be read"):
@@ -166,9 +169,12 @@ class HudiSink(RowSink):
             if not self._table.exists():
                 return
             before = (datetime.now(UTC) - age).strftime("%Y%m%d%H%M%S%f")[:17]
-            needed = kept["instant"] if kept else None
-            for instant in self._table.instants()[0]:
-                if instant < before and instant != needed:
+            needed = {kept["instant"]} if kept else set()
+            pending = self._table.instants()[0]
+            # What has a note belongs to a writer of ours, whose next start knows what is to become of it.
+            needed |= self._table.noted()
+            for instant in pending:
+                if instant < before and instant not in needed:
                     self._table.roll_back(instant)
                     yield f"instant {instant}, which nobody completed, was rolled back"
             self._table.clean(max(1, int(age.total_seconds() // 3600)))
@@ -218,6 +224,13 @@ class HudiSink(RowSink):
         return rows.select(
             *(quoted(name) for name in rows.columns if not name.startswith(_META) and name != ROW)
         )
+
+    def _refuse_view(self, epoch: int) -> None:
+        if self._place.is_view or not self._place.epoch:
+            raise ConfigError(
+                f"sink {self.name}: {self._table.path} cannot go back to epoch {epoch}, since Hudi does not "
+                "keep what a row was before: remove the table, or materialize into another one"
+            )
 
     def _refuse_known(self, epoch: int) -> None:
         if not self._table.exists():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -12,7 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import ConfigError, EndpointUnavailable
+from headrace.sinks.audits import ahead, behind, keys_twice, last_with_rows
 from headrace.sinks.contract import Place
+
+_NO_TABLE = "/.hoodie/hoodie.properties not found"
 
 
 def read_rows(url: str, place: Place, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
@@ -33,14 +36,21 @@ def read_rows(url: str, place: Place, columns: Sequence[str], epoch: int | None)
         yield from rows.select(list(columns)).to_batches()
 
 
-def audit_timeline(url: str, place: Place, decided: Mapping[int, int]) -> Iterator[str]:
+def audit_timeline(
+    url: str, place: Place, decided: Mapping[int, int], last: Callable[[], int] | None
+) -> Iterator[str]:
     """What the commits say that are not archived yet: no epoch twice, and the last one there."""
     table = _open(url)
     if table is None:
+        if any(decided.values()):
+            yield (
+                f"there is no Hudi table in {url}, or no commit, and it has had epochs up to "
+                f"{last_with_rows(decided)}"
+            )
         return
     prefix = f"headrace/{quote(place.writer, safe='')}/"
     times: defaultdict[str, Counter[int]] = defaultdict(Counter)
-    last = -1
+    newest = -1
     timeline = table.get_timeline()
     for instant in timeline.get_completed_commits():
         said = json.loads(timeline.get_instant_metadata_in_json(instant)).get("extraMetadata") or {}
@@ -48,19 +58,20 @@ def audit_timeline(url: str, place: Place, decided: Mapping[int, int]) -> Iterat
             if not name.startswith(prefix):
                 continue
             told = json.loads(text)
-            last = int(told["epoch"])
+            newest = int(told["epoch"])
             if told.get("rewound"):
-                for later in [epoch for epoch in times[name] if epoch > last]:
+                for later in [epoch for epoch in times[name] if epoch > newest]:
                     del times[name][later]
             else:
-                times[name][last] += 1
+                times[name][newest] += 1
     for name, epochs in times.items():
         for epoch, count in sorted(epochs.items()):
             if count > 1:
                 yield f"epoch {epoch} of {name.removeprefix('headrace/')} was committed {count} times"
-    committed = max((epoch for epoch, rows in decided.items() if rows), default=-1)
-    if last < committed:
-        yield f"epoch {committed} was committed, and the table says that epoch {last} is its last"
+    yield from behind(newest, decided)
+    if place.is_view:
+        yield from ahead(newest, decided, last)
+        yield from keys_twice(read_rows(url, place, place.keys, None), place.keys, url)
 
 
 def _open(url: str) -> Any:
@@ -75,6 +86,7 @@ def _open(url: str) -> Any:
         table = HudiTableBuilder.from_base_uri(url).build()
         return table if table.get_timeline().get_completed_commits() else None
     except Exception as error:  # the package has one kind of error for all that can happen
-        if "hoodie.properties" in str(error) or "not found" in str(error).lower():
+        # A store that does not answer names the file as well, and a setting can be "not found" too.
+        if _NO_TABLE in str(error):
             return None
         raise EndpointUnavailable(f"{url} cannot be read: {str(error).splitlines()[0]}") from error

@@ -225,6 +225,13 @@ class HudiTable:
         files = self._files()
         return [one.getPath().getName() for one in files.listStatus(folder)] if files.exists(folder) else []
 
+    def noted(self) -> set[str]:
+        """The instants of all owners' notes; those that tell of something else begin with no instant."""
+        folder, files = self._file(".hoodie", "headrace"), self._files()
+        owners = [one.getPath() for one in files.listStatus(folder)] if files.exists(folder) else []
+        notes = [one.getPath().getName() for owner in owners for one in files.listStatus(owner)]
+        return {note.split("-")[0] for note in notes if note.count("-") == 2}
+
     def remove_note(self, owner: str, name: str) -> None:
         self._files().delete(self._file(".hoodie", "headrace", owner, name), False)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
@@ -25,7 +25,6 @@ from headrace.sinks.iceberg_maintenance import maintain_table
 from headrace.sinks.iceberg_names import Names
 from headrace.sinks.iceberg_places import catalog_of, read_rows, table_of, table_options
 from headrace.sinks.iceberg_rewind import Rewinding
-from headrace.sinks.iceberg_schema import column_list, fit, new_columns, quoted, text
 from headrace.sinks.iceberg_tables import (
     CHECKPOINT,
     EPOCH,
@@ -39,7 +38,9 @@ from headrace.sinks.iceberg_tables import (
     staged_id_of,
 )
 from headrace.sinks.openings import check_fence, told
-from headrace.sinks.spark_calls import setting, spark_failures
+from headrace.sinks.spark_calls import persisted, setting, spark_failures
+from headrace.sinks.spark_sql import quoted, text
+from headrace.sinks.table_columns import column_list, fit, new_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,9 +110,11 @@ class IcebergSink(RowSink):
         return read_rows(place, columns, epoch)
 
     @classmethod
-    def audit(cls, place: Place, decided: Mapping[int, int]) -> Iterator[str]:
-        yield from super().audit(place, decided)
-        yield from iceberg_audit.audit(place, decided)
+    def audit(
+        cls, place: Place, decided: Mapping[int, int], last: Callable[[], int] | None = None
+    ) -> Iterator[str]:
+        yield from super().audit(place, decided, last)
+        yield from iceberg_audit.audit(place, decided, last)
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
         self._fence = told(fence)
@@ -145,7 +148,7 @@ class IcebergSink(RowSink):
                 self._append(rows, staged_id, summary)
                 return self._handle(table, staged_id)
             # Spark may ask for them a second time, to find out which files it can leave alone.
-            with iceberg_views.kept(rows) as count:
+            with persisted(rows) as count:
                 if not count:
                     return {}
                 iceberg_views.merge(table, rows, self._matching, staged_id, summary)
@@ -189,12 +192,19 @@ class IcebergSink(RowSink):
         with self._speaking(f"go back to epoch {epoch}"):
             if not self._exists():
                 return
-            table = self._load()
-            rewinding = Rewinding(self._spark, table, self._names, self._fence, self._own_rows)
             if self._keys:
-                rewinding.roll_back(epoch)
+                self._rewinding().roll_back(epoch)
             else:
-                rewinding.delete_after(epoch, self._epoch_column(epoch))
+                self._rewinding().delete_after(epoch, self._epoch_column(epoch))
+
+    def refuse_rewind(self, epoch: int) -> None:
+        with self._speaking(f"go back to epoch {epoch}"):
+            if not self._exists():
+                return
+            if self._keys:
+                self._rewinding().refuse(epoch)
+            else:
+                self._epoch_column(epoch)
 
     def current(self) -> DataFrame | None:
         with self._speaking("be read"):
@@ -218,6 +228,9 @@ class IcebergSink(RowSink):
         with self._speaking("be maintained"):
             if self._exists():
                 yield from maintain_table(self._spark, self._load(), age, kept, has_deletes=bool(self._keys))
+
+    def _rewinding(self) -> Rewinding:
+        return Rewinding(self._spark, self._load(), self._names, self._fence, self._own_rows)
 
     def _take_over(self, table: JavaTable, decided: int | None) -> State:
         """Says in the table who started last."""

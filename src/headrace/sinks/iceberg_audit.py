@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from urllib.parse import quote
@@ -12,8 +12,9 @@ from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from headrace.sinks.audits import ahead, behind, keys_twice
 from headrace.sinks.contract import Place
-from headrace.sinks.iceberg_places import load_table
+from headrace.sinks.iceberg_places import load_table, read_rows
 from headrace.sinks.iceberg_tables import EPOCH, REWOUND, SINK, WRITER
 
 # Under which others say what a snapshot is: whose, and which epoch of his. Flink may leave numbers out.
@@ -23,19 +24,23 @@ _STREAMS = (
 )
 
 
-def audit(place: Place, decided: Mapping[int, int]) -> Iterator[str]:
+def audit(place: Place, decided: Mapping[int, int], last: Callable[[], int] | None) -> Iterator[str]:
     """Of a table that we write; `decided` are the rows of each epoch that is to be there."""
     table = load_table(place)
     if table is None:
         if any(decided.values()):
             yield f"table {place.location} is not there, and has had epochs up to {max(decided)}"
         return
-    found = _epochs(table, place.writer)
+    found, told = _epochs(table, place.writer), _last_epoch(table, place.writer)
     for sink, epochs in found.items():
         yield from _repeated(f"epoch {{}} of sink {sink!r}", epochs.times)
-        if place.is_view and len(found) == 1:
-            yield from _missing(epochs, decided)
-    yield from _behind(table, place.writer, decided)
+    yield from behind(told, decided)
+    if place.is_view:
+        yield from ahead(told, decided, last)
+        # None of ours is left if somebody rolled the table back.
+        if len(found) <= 1:
+            yield from _missing(next(iter(found.values()), _Epochs(is_whole=_is_whole(table))), decided)
+        yield from keys_twice(read_rows(place, place.keys, None), place.keys, place.location)
     yield from _double_files(table)
 
 
@@ -73,9 +78,8 @@ class _Epochs:
 def _epochs(table: Table, writer: str) -> dict[str, _Epochs]:
     """What the history of main says, by sink."""
     found: defaultdict[str, _Epochs] = defaultdict(_Epochs)
-    history = list(_summaries(table))
-    is_whole = bool(history) and history[0][0].parent_snapshot_id is None
-    for _, summary in history:
+    is_whole = _is_whole(table)
+    for _, summary in _summaries(table):
         if summary.get(WRITER) != writer:
             continue
         epochs = found[summary.get(SINK, "")]
@@ -86,6 +90,12 @@ def _epochs(table: Table, writer: str) -> dict[str, _Epochs]:
             epochs.times[int(summary[EPOCH])] += 1
             epochs.rows[int(summary[EPOCH])] = int(summary.get("added-records", 0))
     return dict(found)
+
+
+def _is_whole(table: Table) -> bool:
+    """Whether the history of main goes back to where it began."""
+    first, _ = next(_summaries(table), (None, {}))
+    return first is None or first.parent_snapshot_id is None
 
 
 def _missing(epochs: _Epochs, decided: Mapping[int, int]) -> Iterator[str]:
@@ -99,12 +109,10 @@ def _missing(epochs: _Epochs, decided: Mapping[int, int]) -> Iterator[str]:
             yield f"epoch {epoch} was committed with {rows} rows, and its snapshot brought {there}"
 
 
-def _behind(table: Table, writer: str, decided: Mapping[int, int]) -> Iterator[str]:
+def _last_epoch(table: Table, writer: str) -> int:
     prefix = f"headrace.epoch/{quote(writer, safe='')}/"
     told = [int(value) for name, value in table.properties.items() if name.startswith(prefix)]
-    last = max((epoch for epoch, rows in decided.items() if rows), default=-1)
-    if max(told, default=-1) < last:
-        yield f"epoch {last} was committed, and the table says that epoch {max(told, default=-1)} is its last"
+    return max(told, default=-1)
 
 
 def _repeated(name: str, times: Mapping[int, int]) -> Iterator[str]:

@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from headrace.model.checkpoints import JsonObject
-from headrace.sinks.iceberg_tables import JavaTable, State
+from headrace.sinks.iceberg_names import PREFIX, Names
+from headrace.sinks.iceberg_tables import EPOCH, SINK, WRITER, JavaTable, State, staged_id_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,8 +84,20 @@ def _expire(table: JavaTable, before: int, kept: JsonObject | None) -> Iterator[
 
 
 def _needed(state: State, kept: JsonObject | None) -> set[int]:
-    """What branches and tags stand at, and what the last decided epoch was staged as."""
-    needed = set(state.references().values())
-    if kept:
-        needed.add(int(kept["snapshot_id"]))
-    return needed
+    """What branches and tags stand at, and what is staged: anybody's, since only he knows what is decided.
+
+    What was staged and is published as another snapshot is not needed any more.
+    """
+    heads = set(state.references().values())
+    published = state.ids_before(heads)
+    staged = {int(one.snapshotId()) for one in state.snapshots() if _may_be_published(state, one)}
+    decided = {int(kept["snapshot_id"])} if kept else set()
+    return heads | decided | (staged - published)
+
+
+def _may_be_published(state: State, snapshot: Any) -> bool:
+    if not staged_id_of(snapshot).startswith(PREFIX):
+        return False
+    summary = snapshot.summary()
+    names = Names(summary.get(WRITER) or "", summary.get(SINK) or "")
+    return int(summary.get(EPOCH) or 0) > names.last_epoch(state)

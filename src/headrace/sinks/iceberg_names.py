@@ -12,6 +12,9 @@ from uuid import uuid4
 from headrace.model.checkpoints import JsonObject, to_json
 from headrace.sinks.iceberg_tables import CHECKPOINT, EPOCH, ID, SINK, WRITER, State, fence_of
 
+PREFIX = "headrace-"
+"""What all that we stage is called by."""
+
 
 @dataclass(frozen=True)
 class Names:
@@ -52,7 +55,7 @@ class Names:
     def prefix(self) -> str:
         """Of WAP ids, and of branches. Those become part of a URL, where REST catalogs take no slash."""
         readable = "-".join(re.sub(r"\W", "_", name, flags=re.ASCII) for name in (self.writer, self.sink))
-        return f"headrace-{readable}-{sha256(self._own.encode()).hexdigest()[:12]}-"
+        return f"{PREFIX}{readable}-{sha256(self._own.encode()).hexdigest()[:12]}-"
 
     def new_id(self, epoch: int, fence: int) -> str:
         return f"{self.prefix}{epoch}-{fence}-{uuid4().hex}"

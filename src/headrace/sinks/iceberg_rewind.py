@@ -47,12 +47,16 @@ class Rewinding:
 
     def roll_back(self, epoch: int) -> None:
         """A view. Main gets a snapshot that it never had, so that nobody takes it for where it was before."""
-        if self.names.last_epoch(self.table.state()) <= epoch:
-            return
-        if epoch < 0:
-            self._go_back(epoch, self._whole, self.own_rows)
-        else:
-            self._go_back(epoch, lambda state: self._before(state, epoch), None)
+        if self.names.last_epoch(self.table.state()) > epoch:
+            self._go_back(
+                epoch, lambda state: self._start(state, epoch), self.own_rows if epoch < 0 else None
+            )
+
+    def refuse(self, epoch: int) -> None:
+        """What `roll_back` would."""
+        state = self.table.state()
+        if self.names.last_epoch(state) > epoch:
+            self._start(state, epoch)
 
     def _go_back(self, epoch: int, start_of: Callable[[State], int | None], deleted: str | None) -> None:
         """On a branch of its own, which main gets if nothing has come to main meanwhile."""
@@ -79,6 +83,9 @@ class Rewinding:
             self.table.drop_branches([branch])
         raise EndpointUnavailable(f"{self.table.name} changes too often to go back to epoch {epoch}")
 
+    def _start(self, state: State, epoch: int) -> int | None:
+        return self._whole(state) if epoch < 0 else self._before(state, epoch)
+
     def _whole(self, state: State) -> int | None:
         if self.own_rows == "true":
             self._refuse_others(list(state.history(state.main)), -1)
@@ -100,7 +107,9 @@ class Rewinding:
                 break
             later.append(snapshot)
         else:
-            if later and later[-1].parentId() is not None:
+            # A view's first snapshot is an empty one. Some who expire snapshots take the link to them away.
+            is_whole = not later or (later[-1].parentId() is None and self.names.epoch_of(later[-1]) is None)
+            if not is_whole:
                 raise ConfigError(
                     f"{self.table.name} cannot go back to epoch {epoch}, since its snapshot has expired: "
                     "materialize into another table, or remove this one and start from the beginning"
@@ -109,7 +118,7 @@ class Rewinding:
             later.pop()
         self._refuse_others(later, epoch)
         start = later[-1].parentId() if later else state.main
-        assert start is not None  # a view's first snapshot is an empty one
+        assert start is not None  # it has one, or its history is not whole
         return int(start)
 
     def _refuse_others(self, snapshots: list[Any], epoch: int) -> None:

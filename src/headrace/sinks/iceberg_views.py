@@ -7,21 +7,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from headrace.sinks.iceberg_schema import quoted
 from headrace.sinks.iceberg_tables import JavaTable, iterate, run_with_summary
+from headrace.sinks.spark_sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-@contextmanager
-def kept(rows: DataFrame) -> Iterator[int]:
-    """Asks for rows once, however often what follows does; gives how many there are."""
-    rows.persist()
-    try:
-        yield rows.count()
-    finally:
-        rows.unpersist()
 
 
 def merge(

@@ -9,7 +9,7 @@ transaction (`kafka_checkpoints`), so the cluster itself tells what was committe
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
@@ -28,6 +28,7 @@ from headrace.errors import (
 from headrace.model.checkpoints import JsonObject
 from headrace.sinks.columns import Columns, columns_of, grown
 from headrace.sinks.contract import Epoch, Place, RowSink
+from headrace.sinks.kafka_audit import audit_topic
 from headrace.sinks.kafka_calls import longest_timeout_ms, make_topic
 from headrace.sinks.kafka_checkpoints import Checkpoints, Known, Record, source_offsets
 from headrace.sinks.kafka_options import ClientOptions, TopicOptions, ValueFormat
@@ -89,6 +90,12 @@ class KafkaSink(RowSink):
     @classmethod
     def read(cls, place: Place, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
         return read_rows(ClientOptions.of(place.options), place, columns, epoch)
+
+    @classmethod
+    def audit(
+        cls, place: Place, decided: Mapping[int, int], last: Callable[[], int] | None = None
+    ) -> Iterator[str]:
+        return audit_topic(ClientOptions.of(place.options), place, decided, last)
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
         self._refuse_timeouts()
@@ -178,6 +185,9 @@ class KafkaSink(RowSink):
                     transactions.end(shard.identity, commit=False)
 
     def rewind(self, epoch: int) -> None:
+        self.refuse_rewind(epoch)
+
+    def refuse_rewind(self, epoch: int) -> None:
         last = max((record.epoch for record in self._committed().values()), default=-1)
         if last > epoch:
             raise ConfigError(

@@ -24,6 +24,8 @@ def kafka_failures(what: str) -> Iterator[None]:
         yield
     except KafkaException as error:
         raise kafka_error(what, error.args[0]) from error
+    except TimeoutError as error:
+        raise _unanswered(what) from error
 
 
 def kafka_error(what: str, said: Any) -> HeadraceError:
@@ -100,6 +102,12 @@ def longest_timeout_ms(client: ClientOptions) -> int | None:
         return int(config.result(ANSWER_SECONDS)["transaction.max.timeout.ms"].value)
     except (KafkaException, KeyError, StopIteration):
         return None
+    except TimeoutError as error:
+        raise _unanswered(f"the settings of {client.bootstrap} cannot be read") from error
+
+
+def _unanswered(what: str) -> EndpointUnavailable:
+    return EndpointUnavailable(f"{what}: there was no answer in {ANSWER_SECONDS:.0f} s")
 
 
 def _admin(client: ClientOptions) -> AdminClient:

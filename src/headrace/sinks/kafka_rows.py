@@ -49,21 +49,25 @@ def read_rows(
     types = column_types(place.schema)
     rows: list[Mapping[str, Any]] = []
     is_counted = list(columns) == [place.epoch]
-    reached = dict.fromkeys(end_offsets(client, place.location), 0)
-    for message in read_topic(client, place.location, committed=True, reached=reached):
-        headers: dict[str, Any] = dict(message.headers() or ())
-        if headers.get(MATERIALIZATION_HEADER) != place.writer.encode() or EPOCH_HEADER not in headers:
-            continue
-        number = int(headers[EPOCH_HEADER])
+    for number, message in own_messages(client, place):
         if epoch not in (None, number):
             continue
-        row = {} if is_counted else _value(message, headers)
+        row = {} if is_counted else _value(message, dict(message.headers() or ()))
         rows.append({**row, place.epoch: number, place.owned: place.writer})
         if len(rows) == _AT_ONCE:
             yield _batch(rows, columns, types)
             rows = []
     if rows:
         yield _batch(rows, columns, types)
+
+
+def own_messages(client: ClientOptions, place: Place) -> Iterator[tuple[int, Message]]:
+    """Of the writer, with the epoch of each."""
+    reached = dict.fromkeys(end_offsets(client, place.location), 0)
+    for message in read_topic(client, place.location, committed=True, reached=reached):
+        headers: dict[str, Any] = dict(message.headers() or ())
+        if headers.get(MATERIALIZATION_HEADER) == place.writer.encode() and EPOCH_HEADER in headers:
+            yield int(headers[EPOCH_HEADER]), message
 
 
 def column_types(ddl: str) -> dict[str, pa.DataType | None]:

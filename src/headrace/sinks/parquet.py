@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import pyarrow as pa
@@ -42,10 +44,12 @@ class ParquetSink(RowSink):
         return _rows("reader", Layout(place)).read(columns, epoch)
 
     @classmethod
-    def audit(cls, place: Place, decided: Mapping[int, int]) -> Iterator[str]:
+    def audit(
+        cls, place: Place, decided: Mapping[int, int], last: Callable[[], int] | None = None
+    ) -> Iterator[str]:
         rows = _rows("reader", Layout(place))
         wrong = list(rows.audit()) if isinstance(rows, ObjectRows) else []
-        yield from wrong or super().audit(place, decided)  # rows are counted if all files are there
+        yield from wrong or super().audit(place, decided, last)  # rows are counted if all files are there
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
         self._rows.start(decided, handle, fence)
@@ -72,8 +76,12 @@ class ParquetSink(RowSink):
 
     def _prepared(self, handle: JsonObject) -> FolderRows | ObjectRows:
         """Where it was prepared, which need not be where rows go now."""
+        place = self._layout.place
+        if "folder" in handle and not isinstance(self._rows, FolderRows):
+            folder = replace(place, location=Path(handle["folder"]).as_uri(), owned="", options={})
+            return FolderRows(self.name, Layout(folder))
         if "url" in handle and handle["url"] != self._layout.root.url:
-            return ObjectRows(self.name, self._layout, Root(handle["url"], self._layout.place.options))
+            return ObjectRows(self.name, self._layout, Root(handle["url"], place.options))
         return self._rows
 
 

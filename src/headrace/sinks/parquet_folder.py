@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,6 +23,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.durable import sync_path
 from headrace.errors import EndpointError, EndpointUnavailable, HeadraceError
 from headrace.model.checkpoints import JsonObject
 from headrace.sinks.columns import Columns, arrow_type, columns_of, grown
@@ -100,7 +100,7 @@ class FolderRows(Sink):
             (staged / _LABEL).write_text(json.dumps(asdict(label), default=dict))
             folders = {folder for file in files for folder in file.parents if folder.is_relative_to(staged)}
             for path in (*files, staged / _LABEL, *folders):
-                _sync(path)
+                sync_path(path)
             self._sync_parents(staged)
         return {"folder": str(self.folder), "staged": attempt.name, "rows": count}
 
@@ -116,9 +116,9 @@ class FolderRows(Sink):
                 if not self._is_published(target, name):  # before, or by somebody else at this moment
                     raise self._missing(epoch, staged, target) from None
             # Also for one that was published before: whoever did so may have died before this.
-            _sync(folder)
+            sync_path(folder)
             with suppress(FileNotFoundError):
-                _sync(staged.parent)
+                sync_path(staged.parent)
 
     def abort(self, epoch: int, handle: JsonObject) -> None:
         with self._speaking(f"abort epoch {epoch}"):
@@ -143,7 +143,7 @@ class FolderRows(Sink):
                 if read_label(hidden).id != expected:  # somebody took over between the two lines above
                     hidden.rename(path)
                     raise replaced(self.name)
-                _sync(self.folder)
+                sync_path(self.folder)
                 self._remove(hidden)
 
     def read(self, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
@@ -167,12 +167,18 @@ class FolderRows(Sink):
         return read_label(published[-1][1]).runtime_checkpoint if published else None
 
     def maintain(self, age: timedelta, kept: JsonObject | None) -> Iterator[str]:
+        """What whoever started last has staged is his, however old it is: he may wait for other sinks."""
         before = datetime.now(UTC) - age
         needed = kept.get("staged") if kept else None
         with self._speaking("be cleaned up"):
-            for path in self._list(self.folder / _STAGED):
+            # Before it is asked who started last, or he could have begun since.
+            staged = self._list(self.folder / _STAGED)
+            last = self._openings().last() if staged else Opening()
+            for path in staged:
                 attempt = Attempt.named(path.name)
-                if attempt and attempt.began_at < before and path.name != needed:
+                if attempt is None or attempt.fence >= last.fence or path.name == needed:
+                    continue
+                if attempt.began_at < before:
                     self._remove(path)
                     yield f"removed {path}, which was never committed"
 
@@ -255,12 +261,12 @@ class FolderRows(Sink):
 
     def _sync_parents(self, staged: Path) -> None:
         """The first time all the way up: any of them may have been made just now."""
-        _sync(staged.parent)
-        _sync(self.folder)
+        sync_path(staged.parent)
+        sync_path(self.folder)
         if not self._is_rooted:
             for folder in self.folder.parents:
                 with suppress(PermissionError):  # not ours, and so not made by us
-                    _sync(folder)
+                    sync_path(folder)
             self._is_rooted = True
 
     @contextmanager
@@ -281,11 +287,3 @@ def read_label(folder: Path) -> Label:
 def _partition(folder: str) -> tuple[str, str | None]:
     name, _, value = folder.partition("=")
     return unquote(name), None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Calls of Spark: what it raises, as an error of ours, and settings that hold for one write."""
+"""Calls of Spark: what it raises, as an error of ours, and what holds for one write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import UnexpectedFailure
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _settings: defaultdict[int, Lock] = defaultdict(Lock)  # by session
 
@@ -49,6 +49,16 @@ def setting(session: SparkSession, key: str, value: str) -> Iterator[None]:
                 session.conf.unset(key)
             else:
                 session.conf.set(key, before)
+
+
+@contextmanager
+def persisted(rows: DataFrame) -> Iterator[int]:
+    """Asks for rows once, however often what follows does; gives how many there are."""
+    rows.persist()
+    try:
+        yield rows.count()
+    finally:
+        rows.unpersist()
 
 
 def _first_line(text: str) -> str:

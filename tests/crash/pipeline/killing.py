@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.faults import Action, Faults
 from tests.pipeline.scenario import Scenario
 
 REPOSITORY = Path(__file__).parents[3]
@@ -38,6 +39,9 @@ class Driver:
 
     def __init__(self, scenario: Scenario, *arguments: str, fault: str = "") -> None:
         """`fault`: the point of `headrace.faults` that it dies at."""
+        faults = Faults(scenario.folder / "faults")
+        if fault:
+            faults.arm(fault, Action.KILL)
         command = [sys.executable, "-m", "tests.crash.pipeline.driver", str(scenario.configure()), *arguments]
         self.process = subprocess.Popen(
             command,
@@ -45,7 +49,7 @@ class Driver:
             env={
                 **os.environ,
                 "PYTHONPATH": str(REPOSITORY),
-                **({"HEADRACE_FAULT": fault} if fault else {}),
+                **(faults.environment if fault else {}),
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

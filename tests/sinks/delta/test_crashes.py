@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headrace.durable import sync_path
 from headrace.errors import Fenced
 from headrace.model.checkpoints import JsonObject
 from headrace.sinks import delta_table
@@ -119,6 +120,17 @@ def test_a_start_whose_log_was_lost_keeps_what_is_committed(folder_world: World,
     assert folder_world.sink().committed() == {"offsets": 0}
 
 
+def test_a_start_keeps_what_is_committed_and_not_the_last(folder_world: World, rows: Rows) -> None:
+    """Killed before it could say that it was done; then the log was lost, and the pipeline went on."""
+    world = folder_world
+    run_killed("delta", world.place, "after log entry", world.prepare(0, rows(0)))
+    world.sink().start(None, None, 1)
+    last = world.run(1, rows(1))
+    world.sink().start(1, last, 2)
+    assert (world.values(), world.staged()) == ([0, 1, 2, 10, 11, 12], [])
+    assert list(DeltaSink.audit(world.place, {0: 3, 1: 3})) == []
+
+
 @pytest.mark.parametrize("keys", [(), ("key",)], ids=["append", "view"])
 def test_who_was_replaced_does_not_bring_back_what_was_taken_back(
     world: World, pairs: Pairs, keys: tuple[str, ...]
@@ -214,13 +226,12 @@ def test_everything_is_synced_when_a_commit_returns(
     folder_world: World, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    real = delta_table._sync
 
     def sync(path: Path) -> None:
         synced.append(path)
-        real(path)
+        sync_path(path)
 
-    monkeypatch.setattr(delta_table, "_sync", sync)
+    monkeypatch.setattr(delta_table, "sync_path", sync)
     folder_world.run(0, pairs({1: 1}), keys=("key",))
     handle = folder_world.prepare(1, pairs({1: 2}), keys=("key",))
     root = folder_world.folder

@@ -16,6 +16,8 @@ def test_a_rewind_restores_a_view(world: World, pairs: Pairs) -> None:
     for number, values in enumerate(({1: 10}, {1: 11, 2: 20}, {2: 21, 3: 30})):
         world.run(number, pairs(values), keys=("key",))
     assert world.view() == {1: 11, 2: 21, 3: 30}
+    world.sink(keys=("key",)).refuse_rewind(1)
+    assert world.view() == {1: 11, 2: 21, 3: 30}
     world.sink(keys=("key",)).rewind(1)
     assert world.view() == {1: 11, 2: 20}
     world.run(2, pairs({2: 22}), keys=("key",))
@@ -34,16 +36,20 @@ def test_a_view_whose_history_is_gone_is_not_restored(folder_world: World, pairs
     log = folder_world.folder / "_delta_log"
     for version in range(folder_world.table.version()):
         (log / f"{version:020}.json").unlink()
-    with pytest.raises(EndpointError, match="does not go back to epoch 1: materialize the view anew"):
-        folder_world.sink(keys=("key",)).rewind(1)
+    sink = folder_world.sink(keys=("key",))
+    for go_back in (sink.refuse_rewind, sink.rewind):
+        with pytest.raises(EndpointError, match="does not go back to epoch 1: materialize the view anew"):
+            go_back(1)
 
 
 def test_a_view_whose_files_are_gone_is_not_restored(folder_world: World, pairs: Pairs) -> None:
     for number in range(3):
         folder_world.run(number, pairs({1: number}), keys=("key",))
     folder_world.table.vacuum(0, dry_run=False, enforce_retention_duration=False)
-    with pytest.raises(EndpointError, match=r"cannot go back to epoch 1, which is its version \d"):
-        folder_world.sink(keys=("key",)).rewind(1)
+    sink = folder_world.sink(keys=("key",))
+    for go_back in (sink.refuse_rewind, sink.rewind):
+        with pytest.raises(EndpointError, match=r"cannot go back to epoch 1, which is its version \d"):
+            go_back(1)
     assert folder_world.view() == {1: 2}
 
 

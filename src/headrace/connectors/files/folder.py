@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from headrace.connectors.files.storage import Sink, Storage, StoredObject
+from headrace.durable import sync_path
 from headrace.errors import EndpointError, EndpointUnavailable
 
 
@@ -43,7 +44,7 @@ class Folder(Storage):
                 return False
             finally:
                 draft.unlink()
-            _sync(target.parent)
+            sync_path(target.parent)
         return True
 
     def read(self, path: str) -> bytes:
@@ -65,7 +66,7 @@ class Folder(Storage):
                 return False
             except FileExistsError:
                 pass  # by the attempt before this one, or by another at the same time
-            _sync((self._root / target).parent)
+            sync_path((self._root / target).parent)
         return True
 
     def objects(self, folder: str) -> Iterator[StoredObject]:
@@ -91,7 +92,7 @@ class Folder(Storage):
             return
         self._make(folder.parent)
         folder.mkdir(exist_ok=True)
-        _sync(folder.parent)
+        sync_path(folder.parent)
 
 
 class _FileSink(Sink):
@@ -114,15 +115,7 @@ class _FileSink(Sink):
         with _speaking(f"write {self._path}"), self._file as file:
             file.flush()
             os.fsync(file.fileno())
-            _sync(self._path.parent)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync_path(self._path.parent)
 
 
 @contextmanager

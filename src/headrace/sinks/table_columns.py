@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import SchemaError
+from headrace.sinks.spark_sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,15 +64,6 @@ def column_list(fields: Sequence[StructField], *, nullable: bool = False) -> str
         f"{quoted(field.name)} {_ddl(field.dataType)}{'' if field.nullable or nullable else ' NOT NULL'}"
         for field in fields
     )
-
-
-def quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
-
-
-def text(value: str) -> str:
-    """A literal of SQL."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _name(kind: DataType) -> str:
