@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from headrace.errors import Fenced, HeadraceError, UnexpectedFailure
+from headrace.faults import reached
 from headrace.model.checkpoints import to_json
 from headrace.model.materializations import Binding
 from headrace.pipeline.frames import KEY
@@ -60,6 +61,7 @@ def _number(result: ShardResult) -> int:
 
 
 def _task(job: ShardJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    reached(f"{job.materialization.name} task started")
     source = _Source(job, batches)
     try:
         shard = source.shard()
