@@ -9,9 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from adbc_driver_postgresql import StatementOptions, dbapi
+from adbc_driver_postgresql import StatementOptions
 
 from headrace.connectors.postgres import failures
+from headrace.connectors.postgres.connections import connect
 from headrace.connectors.sql.database import Database
 from headrace.connectors.sql.tables import Column, Table
 from headrace.errors import EndpointError, HeadraceError
@@ -75,7 +76,7 @@ class PostgresDatabase(Database):
         # Bytes in each staging table, dead ones too.
         self._written: Counter[str] = Counter()
         with failures.connecting():
-            self._connection = dbapi.connect(url, autocommit=True)
+            self._connection = connect(url)
         try:
             changes = (
                 f"pg_catalog.set_config('{name}', '{value}', false)" for name, value in SETTINGS.items()
@@ -91,8 +92,7 @@ class PostgresDatabase(Database):
         options = {StatementOptions.USE_COPY.value: "false"}
         with failures.statements(), self._connection.cursor(adbc_stmt_kwargs=options) as cursor:
             cursor.execute(statement, parameters or None)
-            rows: list[Sequence[Any]] = cursor.fetchall()
-            return rows
+            return list(cursor.fetchall())
 
     def execute(self, statement: str, *parameters: Any) -> int:
         with failures.statements(), self._connection.cursor() as cursor:
