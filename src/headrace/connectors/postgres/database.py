@@ -101,7 +101,7 @@ class PostgresDatabase(Database):
             count: int = cursor.rowcount
             return count
 
-    def stage(self, table: str, columns: Sequence[pa.Array]) -> None:
+    def stage(self, table: str, columns: Sequence[pa.Array], *, is_joined: bool = True) -> None:
         for column in columns:
             _check_instants(column)
         rows = pa.RecordBatch.from_arrays(list(columns), names=[f"c{n}" for n in range(len(columns))])
@@ -109,7 +109,7 @@ class PostgresDatabase(Database):
             cursor.adbc_ingest(table, rows, mode="append", temporary=True)
         before = self._written[table]
         self._written[table] += rows.nbytes + _ROW_BYTES * rows.num_rows
-        if before <= _SMALL_BYTES < self._written[table]:
+        if is_joined and before <= _SMALL_BYTES < self._written[table]:
             # The planner would take documents to be short, so their rows to be many, and read the whole
             # table for a few updates. Knowing how many fit a page, it can tell when there are more.
             self.execute(f"ANALYZE {table} (c0)")

@@ -48,8 +48,11 @@ class Database(ABC):
         """The table at this path, if there is one."""
 
     @abstractmethod
-    def stage(self, table: str, columns: Sequence[pa.Array]) -> None:
-        """Appends rows to a staging table of this connection; nobody else must notice, nor wait."""
+    def stage(self, table: str, columns: Sequence[pa.Array], *, is_joined: bool = True) -> None:
+        """Appends rows to a staging table of this connection; nobody else must notice, nor wait.
+
+        `is_joined`: a statement will look for them in another table, so that it matters how many they are.
+        """
 
     def clear(self, table: str) -> None:
         """Empties a staging table."""

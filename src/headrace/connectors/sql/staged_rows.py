@@ -23,61 +23,93 @@ class StagedRows:
 
     def __init__(self, database: Database, dialect: Dialect, materialization: Materialization) -> None:
         self._database = database
-        self._staging = [
-            Staging(index, binding, _existing_table(database, binding), dialect)
+        self._bindings = [
+            _StagedBinding(database, Staging(index, binding, _existing_table(database, binding), dialect))
             for index, binding in enumerate(materialization.bindings)
         ]
-        self._staged: dict[str, int] = {}
-        for staging in self._staging:
-            for statement in staging.create_statements:
-                database.execute(statement)
 
     def add_keys(self, load: Load) -> None:
-        self._stage(self._staging[load.binding].load_table, load.keys.columns)
+        self._bindings[load.binding].keys.add(load.keys.columns)
 
     def load(self) -> Iterator[Loaded]:
         """The documents of the staged keys, which are then forgotten."""
-        for staging in self._staging:
-            if self._staged.get(staging.load_table):
-                for keys, documents in self._database.fetch(staging.load_query, staging.binding.key_schema):
-                    yield Loaded(staging.index, keys, documents)
-                self._clear(staging.load_table)
+        for index, one in enumerate(self._bindings):
+            if one.keys.rows:
+                binding = one.staging.binding
+                for keys, documents in self._database.fetch(one.staging.load_query, binding.key_schema):
+                    yield Loaded(index, keys, documents)
+                one.keys.forget()
 
     def add_rows(self, store: Store) -> None:
         columns = [*store.keys.columns, *store.values.columns]
         if store.documents is not None:
             columns.append(store.documents)
-        staging = self._staging[store.binding]
-        if staging.binding.delta_updates:
-            self._stage(staging.insert_table, columns)
+        one = self._bindings[store.binding]
+        if one.staging.binding.delta_updates:
+            one.inserts.add(columns)
             return
         rows = pa.RecordBatch.from_arrays(columns, names=[str(number) for number in range(len(columns))])
-        self._stage(staging.update_table, rows.filter(store.exists).columns)
-        self._stage(staging.insert_table, rows.filter(pc.invert(store.exists)).columns)
+        one.updates.add(rows.filter(store.exists).columns)
+        one.inserts.add(rows.filter(pc.invert(store.exists)).columns)
 
     def commit(self, fences: FenceTable, fence: Fence, checkpoint: JsonObject) -> None:
         """Everything that was staged, and the checkpoint, in one transaction; or nothing."""
         with self._database.transaction():
-            for staging in self._staging:
-                if rows := self._staged.get(staging.update_table):
-                    updated = self._database.execute(staging.update_statement)
-                    if updated != rows:
-                        raise EndpointUnavailable(_rows_gone(staging.binding, updated, rows))
-                    self._clear(staging.update_table)
-                if self._staged.get(staging.insert_table):
-                    self._database.execute(staging.insert_statement)
-                    self._clear(staging.insert_table)
+            for one in self._bindings:
+                one.apply()
             fences.commit(self._database, fence, checkpoint)
+        for one in self._bindings:
+            one.forget()
 
-    def _stage(self, table: str, columns: Sequence[pa.Array]) -> None:
-        rows = len(columns[0])
-        if rows:
-            self._database.stage(table, columns)
-            self._staged[table] = self._staged.get(table, 0) + rows
 
-    def _clear(self, table: str) -> None:
-        self._database.clear(table)
-        del self._staged[table]
+class _StagedBinding:
+    """The staging tables of one binding."""
+
+    def __init__(self, database: Database, staging: Staging) -> None:
+        self._database, self.staging = database, staging
+        self.keys = _StagingTable(database, staging.load_table, staging.create_load_table)
+        self.updates = _StagingTable(database, staging.update_table, staging.create_update_table)
+        self.inserts = _StagingTable(
+            database, staging.insert_table, staging.create_insert_table, is_joined=False
+        )
+
+    def apply(self) -> None:
+        """Within a transaction."""
+        if self.updates.rows:
+            updated = self._database.execute(self.staging.update_statement)
+            if updated != self.updates.rows:
+                raise EndpointUnavailable(_rows_gone(self.staging.binding, updated, self.updates.rows))
+        if self.inserts.rows:
+            self._database.execute(self.staging.insert_statement)
+
+    def forget(self) -> None:
+        self.updates.forget()
+        self.inserts.forget()
+
+
+class _StagingTable:
+    """Made when it is first needed, and emptied when it is needed again: many a stream ends before that."""
+
+    def __init__(self, database: Database, name: str, create: str, *, is_joined: bool = True) -> None:
+        self._database, self._name, self._create, self._is_joined = database, name, create, is_joined
+        self._exists = self._is_stale = False
+        self.rows = 0
+
+    def add(self, columns: Sequence[pa.Array]) -> None:
+        if not len(columns[0]):
+            return
+        if not self._exists:
+            self._database.execute(self._create)
+            self._exists = True
+        if self._is_stale:
+            self._database.clear(self._name)
+            self._is_stale = False
+        self._database.stage(self._name, columns, is_joined=self._is_joined)
+        self.rows += len(columns[0])
+
+    def forget(self) -> None:
+        self._is_stale = self._is_stale or self.rows > 0
+        self.rows = 0
 
 
 def _existing_table(database: Database, binding: Binding) -> Table:

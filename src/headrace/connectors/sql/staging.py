@@ -49,15 +49,16 @@ class Staging:
         return f"headrace_update_{self.index}"
 
     @property
-    def create_statements(self) -> list[str]:
-        keys = self._columns[: len(self.binding.keys)]
-        if self.binding.delta_updates:
-            return [self._create(self.insert_table, self._columns)]
-        return [
-            self._create(self.load_table, keys),
-            self._create(self.insert_table, self._columns),
-            self._create(self.update_table, self._columns),
-        ]
+    def create_load_table(self) -> str:
+        return self._create(self.load_table, self._columns[: len(self.binding.keys)])
+
+    @property
+    def create_insert_table(self) -> str:
+        return self._create(self.insert_table, self._columns)
+
+    @property
+    def create_update_table(self) -> str:
+        return self._create(self.update_table, self._columns)
 
     @property
     def load_query(self) -> str:

@@ -72,7 +72,7 @@ class SqliteDatabase(Database):
         with _errors(self._path):
             return self._connection.execute(statement, _numbered(parameters)).rowcount
 
-    def stage(self, table: str, columns: Sequence[pa.Array]) -> None:
+    def stage(self, table: str, columns: Sequence[pa.Array], *, is_joined: bool = True) -> None:  # noqa: ARG002
         for column in columns:
             _check_numbers(column)
         marks = ", ".join("?" * len(columns))
