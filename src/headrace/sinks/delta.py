@@ -209,6 +209,9 @@ class DeltaSink(RowSink):
             if new:
                 table.add_columns(new)
                 table = self._tables.must_load()
+                # What was done before this look would not conflict with an append from it.
+                if self._is_done(epoch, handle, table.progress):
+                    return
             attempt = Attempt.named(name)
             assert attempt is not None
             self._checkpoints.write(attempt, staged["runtime_checkpoint"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from headrace.durable import sync_path
 from headrace.errors import Fenced
 from headrace.model.checkpoints import JsonObject
 from headrace.sinks import delta_table
+from headrace.sinks.columns import Columns
 from headrace.sinks.contract import Place
 from headrace.sinks.delta import DeltaSink
 from tests.sinks.conftest import Rows, an_epoch
@@ -160,6 +162,30 @@ def test_who_was_replaced_commits_what_was_decided_in_vain(world: World, pairs: 
         successor.commit(2, successor.prepare(an_epoch(2, fence=2), pairs({1: 11})))
         assert thaw() == ""
     assert world.view() == {0: 0, 1: 11, 2: 20}
+
+
+def test_who_was_replaced_while_it_added_a_column_commits_in_vain(
+    folder_world: World, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it then reads is the table of now, to which an append fits as it would to any other."""
+    world = folder_world
+    world.run(0, rows(0))
+    handle = world.prepare(1, rows(1).selectExpr("*", "1 as new"))
+    real = delta_table.Table.add_columns
+
+    def add_columns(table: delta_table.Table, columns: Columns) -> None:
+        real(table, columns)
+        monkeypatch.undo()
+        successor = world.sink()
+        successor.start(1, handle, 2)
+        successor.commit(1, handle)
+        successor.commit(2, successor.prepare(an_epoch(2, fence=2), rows(2)))
+        list(successor.maintain(timedelta(hours=2), None))
+
+    monkeypatch.setattr(delta_table.Table, "add_columns", add_columns)
+    world.sink().commit(1, handle)
+    assert world.values() == [0, 1, 2, 10, 11, 12, 20, 21, 22]
+    assert world.table.transaction_version(OWN) == 2
 
 
 def test_who_was_replaced_takes_back_nothing(world: World, rows: Rows) -> None:
