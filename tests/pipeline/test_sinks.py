@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import ConfigError, EndpointError, EndpointUnavailable
+from headrace.errors import ConfigError, EndpointError, EndpointUnavailable, HeadraceError, SchemaError
 from headrace.model.checkpoints import JsonObject
 from headrace.pipeline.binding_sink import BindingSink
 from headrace.pipeline.coordinator import Coordinator
 from headrace.sinks.iceberg import IcebergSink
-from tests.pipeline.scenario import Scenario
+from tests.pipeline.scenario import Recorder, Scenario
 from tests.pipeline.scenarios import MakeScenario
+from headrace.pipeline.runner import Runner
 from tests.pipeline.sink_places import PLACES, IcebergPlace, ParquetPlace, SinkPlace, assert_sink_exact
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -29,6 +30,26 @@ def alone(
 @pytest.mark.parametrize("kind", PLACES)
 def test_each_epoch_is_appended_once(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
     scenario, place = alone(tmp_path, kind, "append", request)
+class GivesUp(Recorder):
+    """Ends a runner when it would try again."""
+
+    runner: Runner
+
+    def state(self, name: str, text: str) -> None:
+        super().state(name, text)
+        if text.startswith("failed"):
+            self.runner.stop()
+
+
+def failure_of(scenario: Scenario, **changes: Any) -> HeadraceError:
+    """Why it stopped for good; fails if it would have been tried again."""
+    recorder = GivesUp()
+    recorder.runner = Runner(scenario.settings(**changes), recorder)
+    recorder.runner.run()
+    assert "view" in recorder.runner.failures, recorder.states
+    return recorder.runner.failures["view"]
+
+
     for _ in range(3):
         scenario.write(60)
     recorder = scenario.run()
@@ -63,6 +84,50 @@ def test_a_format_that_keeps_no_views_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", ["collection", "kafka"])
 def test_a_connector_and_two_sinks_commit_as_one(make_scenario: MakeScenario, source: str) -> None:
     scenario, view = make_scenario(source, "sqlite", 2)
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"note": None}, "a row of collection 'orders'.*schema:/note"),
+        ({"cents": 2**63 - 1}, 'documents cannot be combined: at "/cents"'),
+    ],
+    ids=["invalid", "overflow"],
+)
+def test_a_row_that_is_wrong_stops_it_though_a_sink_was_the_first_to_see_it(
+    tmp_path: Path, kind: str, wrong: dict[str, Any], said: str
+) -> None:
+    """Without rules no job runs before those of the sinks. To try again is no use."""
+    scenario, place = alone(tmp_path, kind, "append")
+    order = {"customer": "ann", "orders": 1, "cents": 1, "largest": 1, "note": "x", **wrong}
+    scenario._append([order, order])
+    (one,) = scenario.settings().materializations
+    (binding,) = one.bindings
+    schema = {**binding.collection.schema, "required": ["customer", "note"]}
+    strict = replace(binding, collection=replace(binding.collection, schema=schema), rules=())
+    failure = failure_of(scenario, bindings=(strict,))
+    assert isinstance(failure, SchemaError)
+    assert re.search(said, failure.message)
+    assert place.rows() == []
+
+
+@pytest.mark.parametrize(("before", "after"), [("parquet", "hudi"), ("delta", "iceberg")])
+def test_a_sink_that_gets_another_format_is_refused_before_it_is_opened(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    scenario, place = alone(tmp_path, before, "append")
+    scenario.write(10)
+    scenario.run()
+    PLACES[after](scenario, "lake", "append")
+    failure = failure_of(scenario)
+    assert isinstance(failure, ConfigError)
+    assert f"stands in collection headrace.orders to {before}" in failure.message
+    assert f"and the file now says collection headrace.orders to {after}" in failure.message
+    PLACES[before](scenario, "lake", "append")
+    scenario.write(10)
+    scenario.run()
+    assert_sink_exact(scenario, place)
+
+
     places = [ParquetPlace(scenario, "files"), IcebergPlace(scenario, "table", "view")]
     scenario.write(60)
     scenario.write(60)

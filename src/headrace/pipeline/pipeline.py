@@ -33,7 +33,7 @@ from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, check_source
 from headrace.pipeline.settings import MaterializationSettings
 from headrace.pipeline.sources import Reading, check_starts, combined_stream, rows_of, starts_of
 from headrace.pipeline.spark_checkpoint import CheckpointFolder, read_folder, read_offsets, write_folder
-from headrace.pipeline.spark_failures import failure_of
+from headrace.pipeline.spark_failures import failure_of, wrong_rows
 from headrace.protocol.messages import Delivery
 
 if TYPE_CHECKING:
@@ -152,7 +152,9 @@ class Pipeline:
         except HeadraceError:
             raise
         except Exception as error:
-            raise invalid_row(error) or failure_of(error) from error
+            if (why := _why(error)) is error:
+                raise
+            raise why from error
         finally:
             self._coordinator.close()
 
@@ -325,7 +327,9 @@ class Pipeline:
             self._failure = error
             raise
         except Exception as error:
-            self._failure = invalid_row(error) or failure_of(error)
+            self._failure = _why(error)
+            if self._failure is error:
+                raise
             raise self._failure from error
 
     def _run_epoch(
@@ -394,6 +398,14 @@ class Pipeline:
         progress.good = sum(counts.good for counts in split.counts)
         progress.dead = sum(counts.dead for counts in split.counts)
         for counts in split.counts:
+def _why(error: Exception) -> HeadraceError:
+    """Of an epoch that failed. A sink in whose job it did says where; that a row is wrong is in the cause."""
+    for one in (error, *([error.__cause__] if error.__cause__ else ())):
+        if wrong := invalid_row(one) or wrong_rows(one):
+            return wrong
+    return failure_of(error)
+
+
             progress.count_rules(counts.failed, counts.warned)
 
 
