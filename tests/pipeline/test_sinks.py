@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +14,10 @@ from headrace.errors import ConfigError, EndpointError, EndpointUnavailable, Hea
 from headrace.model.checkpoints import JsonObject
 from headrace.pipeline.binding_sink import BindingSink
 from headrace.pipeline.coordinator import Coordinator
+from headrace.pipeline.runner import Runner
 from headrace.sinks.iceberg import IcebergSink
 from tests.pipeline.scenario import Recorder, Scenario
 from tests.pipeline.scenarios import MakeScenario
-from headrace.pipeline.runner import Runner
 from tests.pipeline.sink_places import PLACES, IcebergPlace, ParquetPlace, SinkPlace, assert_sink_exact
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -27,9 +30,6 @@ def alone(
     return scenario, PLACES[kind](scenario, "lake", mode, request.getfixturevalue if request else None)
 
 
-@pytest.mark.parametrize("kind", PLACES)
-def test_each_epoch_is_appended_once(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
-    scenario, place = alone(tmp_path, kind, "append", request)
 class GivesUp(Recorder):
     """Ends a runner when it would try again."""
 
@@ -50,6 +50,9 @@ def failure_of(scenario: Scenario, **changes: Any) -> HeadraceError:
     return recorder.runner.failures["view"]
 
 
+@pytest.mark.parametrize("kind", PLACES)
+def test_each_epoch_is_appended_once(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
+    scenario, place = alone(tmp_path, kind, "append", request)
     for _ in range(3):
         scenario.write(60)
     recorder = scenario.run()
@@ -81,9 +84,6 @@ def test_a_format_that_keeps_no_views_says_so(tmp_path: Path) -> None:
         scenario.run()
 
 
-@pytest.mark.parametrize("source", ["collection", "kafka"])
-def test_a_connector_and_two_sinks_commit_as_one(make_scenario: MakeScenario, source: str) -> None:
-    scenario, view = make_scenario(source, "sqlite", 2)
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 @pytest.mark.parametrize(
     ("wrong", "said"),
@@ -128,6 +128,9 @@ def test_a_sink_that_gets_another_format_is_refused_before_it_is_opened(
     assert_sink_exact(scenario, place)
 
 
+@pytest.mark.parametrize("source", ["collection", "kafka"])
+def test_a_connector_and_two_sinks_commit_as_one(make_scenario: MakeScenario, source: str) -> None:
+    scenario, view = make_scenario(source, "sqlite", 2)
     places = [ParquetPlace(scenario, "files"), IcebergPlace(scenario, "table", "view")]
     scenario.write(60)
     scenario.write(60)

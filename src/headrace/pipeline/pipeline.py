@@ -149,8 +149,6 @@ class Pipeline:
             progress = self._run_epoch(rows, last + 1, {last + 1: batch}, datetime.now(UTC))
             self._coordinator.settle()
             return progress
-        except HeadraceError:
-            raise
         except Exception as error:
             if (why := _why(error)) is error:
                 raise
@@ -177,6 +175,8 @@ class Pipeline:
         name = self._settings.name
         starts = starts_of(self._readings)
         plan = {"lineage": str(uuid4()), "shards": self._settings.shards, **starts}
+        # Before sinks are given handles of what may have been another format, in another place.
+        self._logged(self._log.read())
         recovered = self._coordinator.start(plan)
         check_starts(self._readings, recovered.plan)
         logged = self._logged(recovered)
@@ -323,9 +323,6 @@ class Pipeline:
                 self._run_epoch(rows, number, offsets, _epoch_time(offsets[number]))
         except _Stopping:
             raise
-        except HeadraceError as error:
-            self._failure = error
-            raise
         except Exception as error:
             self._failure = _why(error)
             if self._failure is error:
@@ -398,15 +395,15 @@ class Pipeline:
         progress.good = sum(counts.good for counts in split.counts)
         progress.dead = sum(counts.dead for counts in split.counts)
         for counts in split.counts:
+            progress.count_rules(counts.failed, counts.warned)
+
+
 def _why(error: Exception) -> HeadraceError:
     """Of an epoch that failed. A sink in whose job it did says where; that a row is wrong is in the cause."""
     for one in (error, *([error.__cause__] if error.__cause__ else ())):
         if wrong := invalid_row(one) or wrong_rows(one):
             return wrong
     return failure_of(error)
-
-
-            progress.count_rules(counts.failed, counts.warned)
 
 
 def _epoch_time(offsets: str) -> datetime:
