@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import Fenced
+from headrace.errors import EndpointError, Fenced
 from headrace.objects import ObjectStore
 from headrace.sinks.openings import Opening, Openings
 
@@ -52,6 +52,17 @@ def test_only_who_started_last_takes_something_back(openings: Openings) -> None:
     assert openings.rewind(rewound, 3).generation == 2  # may be repeated
     with pytest.raises(Fenced):
         openings.rewind(second, 3)
+
+
+def test_a_place_has_one_writer(store: ObjectStore) -> None:
+    """Fences of two pipelines have nothing to do with each other."""
+    Openings(store, "_openings", "orders").take(None, 1)  # of a version that did not say whose it is
+    mine, other = (Openings(store, "_openings", "orders", writer) for writer in ("mine", "other"))
+    mine.rewind(mine.take(5, 2), 3)
+    for fence in (1, 9):
+        with pytest.raises(EndpointError, match="belongs to the materialization 'mine'"):
+            other.take(5, fence)
+    assert mine.take(5, 3).writer == "mine"
 
 
 def test_a_start_of_an_older_coordinator_is_refused_unless_its_log_is_new(openings: Openings) -> None:

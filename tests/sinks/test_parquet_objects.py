@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,16 @@ class World:
 @pytest.fixture
 def world(s3_server: S3Server, s3_bucket: str) -> World:
     return World(s3_server, s3_bucket)
+
+
+def test_a_place_of_another_pipeline_is_refused_before_anything_is_removed(world: World, rows: Rows) -> None:
+    world.sink().start(None, None, 1)
+    decided = world.prepare(0, rows(0))
+    with pytest.raises(EndpointError, match=r"belongs to the materialization 'view'.*'other'"):
+        ParquetSink("orders", replace(world.place, writer="other")).start(None, None, 2)
+    world.sink().start(0, decided, 2)
+    world.sink().commit(0, decided)
+    assert world.values() == [0, 1, 2]
 
 
 def test_nothing_is_seen_before_the_commit_and_all_after_it(world: World, rows: Rows) -> None:

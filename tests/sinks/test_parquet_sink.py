@@ -112,6 +112,19 @@ def test_a_start_removes_all_but_what_was_decided(folder: Path, rows: Rows) -> N
     assert values(folder) == [0, 1, 2]
 
 
+def test_a_folder_of_another_pipeline_is_refused_before_anything_is_removed(folder: Path, rows: Rows) -> None:
+    sink = sink_of(folder)
+    sink.start(None, None, 1)
+    decided = sink.prepare(an_epoch(0), rows(0))
+    other = ParquetSink("dead", Place(folder.as_uri(), "other"))
+    with pytest.raises(EndpointError, match=r"belongs to the materialization 'view'.*'other'"):
+        other.start(None, None, 2)
+    assert staged(folder) == [decided["staged"]]
+    sink_of(folder).start(0, decided, 2)
+    sink_of(folder).commit(0, decided)
+    assert values(folder) == [0, 1, 2]
+
+
 def test_a_start_without_a_decision_removes_everything(folder: Path, rows: Rows) -> None:
     sink_of(folder).start(None, None, 1)
     assert not folder.exists()

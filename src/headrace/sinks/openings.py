@@ -1,8 +1,8 @@
 """Who started last in a place that has only files, and what was taken back there.
 
-    00000000000000000001.json   {"fence": 1, "generation": 0, "rewinds": []}
-    00000000000000000002.json   {"fence": 2, "generation": 0, "rewinds": []}
-    00000000000000000003.json   {"fence": 2, "generation": 1, "rewinds": [{"generation": 1, "after": 7}]}
+    00000000000000000001.json   {"fence": 1, "generation": 0, "rewinds": [], "writer": "sales"}
+    00000000000000000002.json   {"fence": 2, "generation": 0, "rewinds": [], ...}
+    00000000000000000003.json   {"fence": 2, "generation": 1, "rewinds": [{"generation": 1, "after": 7}], ...}
 
 Each record is an object that only one can create, after the last, and says all that the ones before it said.
 Whoever starts takes the place at which everybody before him would have taken something back. So one who was
@@ -15,11 +15,11 @@ import json
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
-from headrace.errors import Fenced
+from headrace.errors import EndpointError, Fenced
 from headrace.model.checkpoints import to_json
 from headrace.objects import NoSuchObject, ObjectExists, ObjectStore
 
@@ -41,6 +41,8 @@ class Opening:
     generation: int = 0
     """How often something was taken back."""
     rewinds: tuple[Rewind, ...] = ()
+    writer: str = ""
+    """Whose place it is; empty if nobody has said."""
 
     def counts(self, generation: int, epoch: int) -> bool:
         """Whether what was prepared in a generation was not taken back since."""
@@ -51,26 +53,26 @@ class Opening:
         generation = self.generation + 1
         kept = tuple(rewind for rewind in self.rewinds if rewind.after < after)
         rewinds = (*kept, Rewind(generation, after))
-        return Opening(self.number + 1, self.fence, generation, rewinds)
+        return replace(self, number=self.number + 1, generation=generation, rewinds=rewinds)
 
     def encode(self) -> bytes:
         """Never the same twice, so that whoever has created it knows it again."""
         rewinds = [vars(rewind) for rewind in self.rewinds]
-        said = {"fence": self.fence, "generation": self.generation, "rewinds": rewinds, "id": uuid4().hex}
-        return to_json(said).encode()
+        said = {"fence": self.fence, "generation": self.generation, "rewinds": rewinds}
+        return to_json({**said, "writer": self.writer, "id": uuid4().hex}).encode()
 
     @classmethod
     def decode(cls, number: int, data: bytes) -> Opening:
         raw: Mapping[str, Any] = json.loads(data)
         rewinds = tuple(Rewind(**rewind) for rewind in raw["rewinds"])
-        return cls(number, raw["fence"], raw["generation"], rewinds)
+        return cls(number, raw["fence"], raw["generation"], rewinds, raw.get("writer", ""))
 
 
 class Openings:
     """The records of one writer in one place."""
 
-    def __init__(self, store: ObjectStore, folder: str, name: str) -> None:
-        self._store, self._folder, self._name = store, folder, name
+    def __init__(self, store: ObjectStore, folder: str, name: str, writer: str = "") -> None:
+        self._store, self._folder, self._name, self._writer = store, folder, name, writer
 
     def last(self) -> Opening:
         while True:
@@ -86,12 +88,16 @@ class Openings:
     def take(self, decided: int | None, fence: int) -> Opening:
         """Called by `Sink.start`. One who was replaced before he came here is refused.
 
+        So is another writer, before he removes what he cannot know to be decided: fences are each one's own.
         A log that was lost begins anew, also with its fences; nothing is decided in it.
         """
         while True:
             last = self.last()
+            self._refuse_other(last)
             check_fence(self._name, last.fence, decided, fence)
-            taken = Opening(last.number + 1, told(fence), last.generation, last.rewinds)
+            taken = Opening(
+                last.number + 1, told(fence), last.generation, last.rewinds, self._writer or last.writer
+            )
             if self._create(taken):
                 for number in self._numbers():
                     if number < taken.number - _KEPT:
@@ -105,6 +111,13 @@ class Openings:
         if last.number != rewound.number - 1 or not self._create(rewound):
             raise replaced(self._name)
         return rewound
+
+    def _refuse_other(self, last: Opening) -> None:
+        if self._writer and last.writer not in ("", self._writer):
+            raise EndpointError(
+                f"sink {self._name}: {self._store.url} belongs to the materialization {last.writer!r}, and "
+                f"{self._writer!r} would remove what that has prepared: choose another place"
+            )
 
     def _create(self, opening: Opening) -> bool:
         """False if somebody else has created it, or a later one."""

@@ -257,7 +257,8 @@ class FolderRows(Sink):
             path.unlink(missing_ok=True)
 
     def _openings(self) -> Openings:
-        return Openings(Root(self.folder.as_uri()).objects(), _OPENINGS, self.name)
+        store = Root(self.folder.as_uri()).objects()
+        return Openings(store, _OPENINGS, self.name, self._layout.place.writer)
 
     def _sync_parents(self, staged: Path) -> None:
         """The first time all the way up: any of them may have been made just now."""

@@ -64,7 +64,7 @@ class ObjectRows(Sink):
         self._layout, self._root = layout, root or layout.root
         self._store = self._root.objects()
         self._staging = Staging(self._store, _STAGED)
-        self._openings = Openings(self._store, _OPENINGS, name)
+        self._openings = Openings(self._store, _OPENINGS, name, layout.place.writer)
         self._opened: Opening | None = None
         self._known: Columns | None = None
 
