@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from devtools.kafka_broker import KafkaBroker
 from headrace.cli import cli
+from headrace.cli.txn import clusters
 from headrace.config import load_config
 from headrace.errors import ConfigError
 from headrace.pipeline.places import open_recovery_log
@@ -110,6 +111,25 @@ def test_without_the_log_nobody_knows_what_was_decided(world: World) -> None:
     assert run("abort", world.id(), "--yes", "--even-if-decided", *by_hand(world)).exit_code == 0
     with pytest.raises(ConfigError, match="has no open transaction"):
         run("abort", world.id(), "--yes", "--even-if-decided", *by_hand(world))
+
+
+def test_a_cluster_is_looked_at_once_however_its_sinks_are_tuned(tmp_path: Path) -> None:
+    scenario = Scenario(tmp_path, "sqlite", {"path": str(tmp_path / "view.db")})
+    common = {"bootstrap": "broker:9092"}
+    for name, more in {
+        "one": {},
+        "tuned": {"linger.ms": "50", "client.id": "x"},
+        "other": {"checkpoints": "elsewhere"},
+        "secure": {"security.protocol": "SSL"},
+    }.items():
+        scenario.sinks[name] = {"format": "kafka", "options": {**common, **more}}
+        scenario.targets[name] = f"topic-{name}"
+    found = clusters(load_config(scenario.configure()).pipeline_settings(), None, ())
+    assert [(one.checkpoints, dict(one.client.options)) for one in found] == [
+        ("headrace-checkpoints", {}),
+        ("elsewhere", {}),
+        ("headrace-checkpoints", {"security.protocol": "SSL"}),
+    ]
 
 
 def test_options_are_those_of_the_sink(tmp_path: Path) -> None:

@@ -134,7 +134,8 @@ def clusters(
 
 
 def _cluster(options: Mapping[str, str]) -> Cluster:
-    return Cluster(ClientOptions.of(options), options.get("checkpoints", CHECKPOINTS))
+    """By what it takes to reach it: sinks that produce to it in different ways have one cluster."""
+    return Cluster(ClientOptions.of(options).untuned(), options.get("checkpoints", CHECKPOINTS))
 
 
 def _pair(option: str) -> tuple[str, str]:

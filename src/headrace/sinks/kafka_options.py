@@ -76,10 +76,19 @@ class ClientOptions:
     def security(self) -> Security:
         return Security.of(self.options)
 
+    def untuned(self) -> ClientOptions:
+        """The same brokers, reached in the same way."""
+        kept = {name: value for name, value in self.options.items() if name in SECURITY_OPTIONS}
+        return replace(self, options=kept)
+
     def reaching(self) -> dict[str, Any]:
         """For any client; it says nothing on standard error, since it raises what is wrong."""
-        reaching = {name: value for name, value in self.options.items() if name in SECURITY_OPTIONS}
-        return {**reaching, "bootstrap.servers": self.bootstrap, "log_level": 0, "logger": _SILENT}
+        return {
+            **self.untuned().options,
+            "bootstrap.servers": self.bootstrap,
+            "log_level": 0,
+            "logger": _SILENT,
+        }
 
     def producing(self) -> dict[str, Any]:
         tuning = {name: value for name, value in self.options.items() if name in _TUNING}
@@ -101,6 +110,9 @@ class TopicOptions:
     """Of our transactional ids, which end in the number of the shard."""
     client: ClientOptions
     key: tuple[str, ...] = ()
+    has_own_keys: bool = False
+    """Whether no two rows of an epoch have the same key. If some do, one task has to send all of them, so
+    that they stay in order."""
     value_format: ValueFormat = ValueFormat.JSON
     shards: int = 1
     checkpoints: str = CHECKPOINTS
@@ -113,6 +125,7 @@ class TopicOptions:
     def of(name: str, place: Place) -> TopicOptions:
         given = place.options
         client = ClientOptions.of(given)
+        key = _key(given["key"]) if "key" in given else place.key
         for what, topic in (
             ("topic", place.location),
             ("checkpoints", given.get("checkpoints", CHECKPOINTS)),
@@ -123,7 +136,8 @@ class TopicOptions:
             place.location,
             transactional_prefix(place.writer, name),
             client,
-            _key(given["key"]) if "key" in given else place.key,
+            key,
+            bool(place.key) and set(place.key) <= set(key),
             _format(given.get("value_format", "json")),
             _number("shards", given.get("shards", "1"), 1, _MOST_SHARDS),
             given.get("checkpoints", CHECKPOINTS),
