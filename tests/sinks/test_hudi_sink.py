@@ -250,6 +250,14 @@ def test_a_rewind_deletes_later_rows_which_nobody_brings_back(world: World) -> N
     assert list(HudiSink.audit(world.place(), {0: 2, 1: 1})) == []
 
 
+def test_a_table_that_was_removed_fails_for_good(world: World) -> None:
+    world.append(0, k1=1)
+    handle = world.sink().prepare(an_epoch(1), world.rows(1, k1=2))
+    shutil.rmtree(world.folder)
+    with pytest.raises(EndpointError, match=r"epoch 1 was staged in .*, which does not exist any more"):
+        world.sink().commit(1, handle)
+
+
 def test_who_was_replaced_takes_nothing_back(world: World) -> None:
     for epoch in range(2):
         world.append(epoch, k1=epoch)

@@ -287,6 +287,14 @@ def test_who_lost_his_fence_does_not_prepare_after_a_rewind(world: World, rows: 
         world.sink().prepare(an_epoch(0, fence=1), rows(0, 1))
 
 
+def test_a_table_that_was_dropped_fails_for_good(world: World, rows: Rows) -> None:
+    world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0, 1)))
+    handle = world.sink().prepare(an_epoch(1), rows(1, 1))
+    world.catalog.drop_table(world.identifier)
+    with pytest.raises(EndpointError, match=r"epoch 1 was staged in .*, which does not exist any more"):
+        world.sink().commit(1, handle)
+
+
 def test_who_was_replaced_takes_nothing_back(world: World, rows: Rows) -> None:
     world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0, 1)))
     asleep, successor = world.sink(), world.sink()

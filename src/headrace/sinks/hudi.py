@@ -105,9 +105,14 @@ class HudiSink(RowSink):
             return
         table = self._table_of(handle)
         with self._speaking(f"publish epoch {epoch}"):
+            if not table.exists():
+                raise EndpointError(
+                    f"sink {self.name}: epoch {epoch} was staged in {handle['path']}, which does not exist "
+                    "any more: restore the table as it was"
+                )
             pending, completed = table.instants()
             if handle["instant"] in pending:
-                fields = {name: handle[name] for name in Written.__dataclass_fields__}
+ = {name: handle[name] for name in Written.__dataclass_fields__}
                 table.complete(Written(**fields), self._metadata(handle["told"]))
             elif handle["instant"] not in completed and self._last(table)[0] < epoch:
                 raise EndpointError(

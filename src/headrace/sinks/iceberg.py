@@ -158,7 +158,7 @@ class IcebergSink(RowSink):
         if not handle:
             return
         with self._speaking(f"publish epoch {epoch}"):
-            table = JavaTable(self._spark, handle["table"])
+            table = self._table_of(epoch, handle)
             staged_ids, candidate = [_staged_id(handle)], handle["snapshot_id"]
             for _ in range(_TRIES):
                 state = table.state()
@@ -296,6 +296,16 @@ class IcebergSink(RowSink):
     def _told(self, epoch: int, checkpoint: str | None) -> dict[str, str]:
         told = {self._names.epoch: str(epoch), self._names.keys: json.dumps(self._keys)}
         return told if checkpoint is None else {**told, self._names.checkpoint: checkpoint}
+
+    def _table_of(self, epoch: int, handle: JsonObject) -> JavaTable:
+        """Where it was staged. That it is gone will not change by itself, as other failures may."""
+        self._spark.catalog.refreshTable(handle["table"])
+        if not self._spark.catalog.tableExists(handle["table"]):
+            raise EndpointError(
+                f"sink {self.name}: epoch {epoch} was staged in {handle['table']}, which does not exist any "
+                "more: restore the table as it was"
+            )
+        return JavaTable(self._spark, handle["table"])
 
     def _expired(self, epoch: int, handle: JsonObject) -> EndpointError:
         return EndpointError(
