@@ -311,6 +311,24 @@ def test_maintenance_leaves_what_anybody_of_us_has_staged(world: World) -> None:
     assert world.state() == [(1, 1), (1, 2), (1, 10), (9, 90)]
 
 
+def test_maintenance_leaves_what_is_completed_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.append(0, k1=10)
+    handle = world.sink().prepare(an_epoch(1), world.rows(1, k1=11))
+    instants = HudiTable.instants
+
+    def read_then_commit(table: HudiTable) -> tuple[list[str], list[str]]:
+        found = instants(table)
+        monkeypatch.undo()
+        world.sink().commit(1, handle)
+        return found
+
+    monkeypatch.setattr(HudiTable, "instants", read_then_commit)
+    list(world.sink().maintain(timedelta(0), None))
+    assert world.state() == [(1, 10), (1, 11)]
+
+
 def test_the_last_epoch_is_known_when_it_was_archived(world: World) -> None:
     for epoch in range(3):
         world.publish(epoch, k1=epoch)

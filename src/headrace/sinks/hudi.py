@@ -175,10 +175,10 @@ class HudiSink(RowSink):
                 return
             before = (datetime.now(UTC) - age).strftime("%Y%m%d%H%M%S%f")[:17]
             needed = {kept["instant"]} if kept else set()
-            pending = self._table.instants()[0]
-            # What has a note belongs to a writer of ours, whose next start knows what is to become of it.
+            # What has a note belongs to a writer of ours, whose next start knows what is to become of it. It
+            # is asked first: what is completed meanwhile loses its note, and must not look pending.
             needed |= self._table.noted()
-            for instant in pending:
+            for instant in self._table.instants()[0]:
                 if instant < before and instant not in needed:
                     self._table.roll_back(instant)
                     yield f"instant {instant}, which nobody completed, was rolled back"
