@@ -76,8 +76,7 @@ class HudiSink(RowSink):
             if not self._table.exists():
                 return
             check_fence(self.name, self._last_fence(), decided, fence)
-            if self._fence:
-                self._note_fence(is_first=decided is None)
+            self._note_fence(is_first=decided is None)
             pending, _ = self._table.instants()
             for note in self._table.notes(self._owner):
                 instant, _, of = note.split("-")
@@ -112,7 +111,7 @@ class HudiSink(RowSink):
                 )
             pending, completed = table.instants()
             if handle["instant"] in pending:
- = {name: handle[name] for name in Written.__dataclass_fields__}
+                fields = {name: handle[name] for name in Written.__dataclass_fields__}
                 table.complete(Written(**fields), self._metadata(handle["told"]))
             elif handle["instant"] not in completed and self._last(table)[0] < epoch:
                 raise EndpointError(

@@ -237,7 +237,8 @@ class IcebergSink(RowSink):
         while True:
             state = table.state()
             check_fence(self.name, self._names.last_fence(state), decided, self._fence or sys.maxsize)
-            if not self._fence or self._names.last_fence(state) == self._fence:
+            # Also a zero, of who begins anew: the fences before it would keep him from going back.
+            if self._names.last_fence(state) == self._fence:
                 return state
             table.swap(state, None, {self._names.fence: str(self._fence)})
 
