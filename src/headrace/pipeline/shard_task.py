@@ -31,10 +31,10 @@ _NOBODY = -1
 def run_shards(job: ShardJob, combined: Sequence[DataFrame]) -> list[ShardResult]:
     """Runs the transactions of all shards as one Spark job; `combined` has the rows of each binding."""
     count = len(job.ranges)
-    # A stream has a session of its own.
+    # A stream has a session of its own. In one partition: each would be a task.
     rows = (
         combined[0]
-        .sparkSession.range(count)
+        .sparkSession.range(0, count, 1, 1)
         .selectExpr(f"{_NOBODY} as {BINDING}", f"cast(id as int) as {SHARD}")
     )
     for index, (binding, frame) in enumerate(zip(job.materialization.bindings, combined, strict=True)):
