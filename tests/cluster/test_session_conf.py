@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.pipeline.session import SparkSettings, session_conf
-from headrace.pipeline.spark_lines import Needs
+from headrace.pipeline.spark_lines import LINES, Needs
 
 CLUSTER = "spark://spark.example:7077"
 JARS = [Path("/jars/iceberg.jar"), Path("/jars/sqlite.jar")]
@@ -52,6 +52,14 @@ def test_ours_give_way_to_what_is_told() -> None:
     assert conf(SparkSettings(conf={ours: "CET"}))[ours] == "CET"
     assert ours not in conf(SparkSettings(), {ours: "CET"})
     assert conf(SparkSettings(conf={ours: "EET"}), {ours: "CET"})[ours] == "EET"
+
+
+@pytest.mark.parametrize(("line", "package"), [("3.5", "streaming"), ("4.1", "streaming.checkpointing")])
+def test_checkpoint_folders_are_written_as_files(line: str, package: str) -> None:
+    key = "spark.sql.streaming.checkpointFileManagerClass"
+    ours = session_conf(SparkSettings(CLUSTER), {}, [], (), "file:/quiet", LINES[line])
+    assert ours[key] == f"org.apache.spark.sql.execution.{package}.FileSystemBasedCheckpointFileManager"
+    assert conf(SparkSettings(conf={key: "mine"}))[key] == "mine"
 
 
 def test_options_of_java_are_added_to_ours() -> None:

@@ -70,6 +70,29 @@ def test_the_last_entry_of_the_commit_log_is_deleted(make_scenario: MakeScenario
     scenario.assert_exact(view())
 
 
+def test_an_entry_is_torn_by_a_loss_of_power(make_scenario: MakeScenario) -> None:
+    """Spark would not read it: of an epoch that is done, or of one that was only planned."""
+    scenario, view = make_scenario("collection", "sqlite", 2)
+    three_epochs(scenario)
+    checkpoint = scenario.state / "checkpoint"
+    for name, ahead, is_half, keeps_checksum in (
+        ("offsets", 0, False, True),
+        ("offsets", 1, True, False),
+        ("commits", 0, False, False),
+        ("commits", 0, True, True),
+    ):
+        last = scenario.last_epoch
+        entry = checkpoint / name / str(last + ahead)
+        content = (checkpoint / name / str(last)).read_bytes()
+        assert entry.with_name(f".{last}.crc").exists(), "Spark has not written it as we think it does"
+        entry.write_bytes(content[: len(content) // 2] if is_half else b"")
+        if not keeps_checksum:
+            entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
+        assert go_on(scenario) == [1]
+        scenario.last_epoch += 1
+    scenario.assert_exact(view())
+
+
 def test_the_whole_state_is_lost(make_scenario: MakeScenario) -> None:
     """Dead letters are not: they are data."""
     scenario, view = make_scenario("collection", "sqlite", 2)

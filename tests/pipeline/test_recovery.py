@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import struct
+import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -170,14 +174,31 @@ def test_other_sources_are_refused() -> None:
         check_sources(at(4), ("kafka topic orders",), "endpoint")
 
 
+def entry(end: int) -> str:
+    """As Spark writes where two sources end; longer than one checksum covers."""
+    metadata = json.dumps(
+        {"batchWatermarkMs": 0, "batchTimestampMs": 1_700_000_000_000, "conf": {"x": "y" * 600}}
+    )
+    return f'v1\n{metadata}\n{{"snapshot_id":{end},"position":0}}\n{{"orders":{{"0":{end}}}}}'
+
+
+def checksums(content: bytes) -> bytes:
+    """As Hadoop writes them."""
+    pieces = [content[begin : begin + 512] for begin in range(0, len(content), 512)]
+    return b"crc\0" + struct.pack(f">{1 + len(pieces)}I", 512, *map(zlib.crc32, pieces))
+
+
 def test_folders_are_read_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     assert read_folder(path) == NOTHING
-    write_folder(path, "ours", 4, {3: "three", 4: "four", 5: "five"})
-    (path / "offsets" / ".4.crc").write_text("of Spark's")
+    offsets = {number: entry(number) for number in (3, 4, 5)}
+    write_folder(path, "ours", 4, offsets)
+    (path / "offsets" / ".4.crc").write_bytes(checksums(offsets[4].encode()))
+    (path / "offsets" / ".6.a1b2.tmp").write_text("v1")
+    (path / "offsets" / ".7.crc").write_text("whose entry was never written")
     found = read_folder(path)
-    assert found == CheckpointFolder("ours", {3: "three", 4: "four", 5: "five"}, frozenset({4}))
-    assert found.follows("ours", 4, {3: "three", 4: "four", 5: "five"})
+    assert found == CheckpointFolder("ours", offsets, frozenset({4}))
+    assert found.follows("ours", 4, offsets)
     write_folder(path, "ours", -1, {})
     assert read_folder(path) == CheckpointFolder("ours")
     (path / "metadata").write_text("{")
@@ -187,6 +208,51 @@ def test_folders_are_read_as_they_were_written(tmp_path: Path) -> None:
     (path / "offsets" / "0").write_text("zero")
     with pytest.raises(ConfigError, match="has lost its file 'metadata'"):
         read_folder(path)
+
+
+TORN: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "half": lambda content: content[: len(content) // 2],
+    "without a source": lambda content: content[: content.rindex(b"\n")],
+    "zeros": lambda content: bytes(len(content)),
+}
+
+
+@pytest.mark.parametrize("checksum", ["none", "of the whole", "empty", "half"])
+@pytest.mark.parametrize("torn", TORN)
+@pytest.mark.parametrize("name", ["offsets/4", "offsets/5", "commits/4"])
+def test_a_torn_entry_is_as_if_it_were_not_there(tmp_path: Path, name: str, torn: str, checksum: str) -> None:
+    path = tmp_path / "checkpoint"
+    offsets = {number: entry(number) for number in (3, 4, 5)}
+    write_folder(path, "ours", 4, offsets)
+    file = path / name
+    whole = file.read_bytes()
+    file.write_bytes(TORN[torn](whole))
+    beside = {
+        "of the whole": checksums(whole),
+        "empty": b"",
+        "half": checksums(whole)[:6],
+    }
+    if checksum in beside:
+        file.with_name(f".{file.name}.crc").write_bytes(beside[checksum])
+    found = read_folder(path)
+    assert not found.follows("ours", 4, {3: offsets[3], 4: offsets[4]})
+    done = replace(at(4), offsets={3: offsets[3], 4: offsets[4]})
+    assert go_on("sales", "ours", done, [done], found).rebuilds_folder
+    write_folder(path, "ours", 4, offsets)
+    assert read_folder(path).follows("ours", 4, offsets)
+
+
+def test_an_entry_that_does_not_fit_its_checksum_is_not_whole(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    offsets = {number: entry(number) for number in (3, 4)}
+    write_folder(path, "ours", 4, offsets)
+    beside = path / "offsets" / ".4.crc"
+    for wrong in (b"", b"crc\0", checksums(entry(3).encode()), b"crc\0\0\0\0\0", b"something else"):
+        beside.write_bytes(wrong)
+        assert not read_folder(path).follows("ours", 4, offsets)
+    beside.write_bytes(checksums(offsets[4].encode()))
+    assert read_folder(path).follows("ours", 4, offsets)
 
 
 def test_the_log_outranks_sinks_that_stand_where_it_does_or_before() -> None:

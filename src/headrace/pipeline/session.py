@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipeline.java import find_java
-from headrace.pipeline.spark_lines import Needs, installed_line, jars_for
+from headrace.pipeline.spark_lines import DEFAULT_LINE, Needs, SparkLine, installed_line, jars_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +28,7 @@ _JOINED = {
     "spark.driver.extraClassPath": os.pathsep,
     "spark.jars": ",",
 }
+_FILE_MANAGER = "FileSystemBasedCheckpointFileManager"
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
@@ -59,7 +60,7 @@ def make_session(settings: SparkSettings, name: str, needs: Names[Needs] = ()) -
     submitted = _submitted(jars)
     with _quiet_logging() as logging:
         builder = SparkSession.builder.appName(name)
-        for key, value in session_conf(settings, submitted, jars, needs, logging).items():
+        for key, value in session_conf(settings, submitted, jars, needs, logging, line).items():
             builder = builder.config(key, value)
         return builder.getOrCreate()
 
@@ -88,6 +89,7 @@ def session_conf(
     jars: list[Path],
     needs: Names[Needs],
     logging: str,
+    line: SparkLine = DEFAULT_LINE,
 ) -> dict[str, str]:
     given = dict(settings.conf)
     master = _master(settings, submitted.get("spark.master", ""))
@@ -97,6 +99,9 @@ def session_conf(
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging} -Duser.timezone=UTC",
         "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
+        # Our checkpoint folders are on the driver's disk. The default starts a process of the system for each
+        # file it writes there, which is most of what an empty epoch takes. Both rename, and neither syncs.
+        "spark.sql.streaming.checkpointFileManagerClass": f"{line.checkpoint_package}.{_FILE_MANAGER}",
     }
     if Needs.ICEBERG in needs:
         conf["spark.sql.extensions"] = _EXTENSIONS

@@ -7,12 +7,19 @@
 A runtime checkpoint holds the offsets of an epoch and of the one before, word for word, so that this folder
 can be made from it: Spark then goes on with the next epoch, at the right place. The folder is only ever read
 by the driver, so it can be on the driver's own disk, and be lost with it.
+
+Spark writes an entry under another name and renames it, so a driver that is killed leaves a whole one or
+none. But it syncs nothing: after a loss of power an entry may be empty or cut off, or not fit the checksum
+beside it. Spark would not start with such a one, so the folder is made anew.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import struct
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +27,8 @@ from pathlib import Path
 from headrace.errors import ConfigError
 
 _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+_VERSION = re.compile(r"v\d+")
+_CHECKSUMS = b"crc\0"  # how Hadoop's files of them begin
 
 
 @dataclass(frozen=True)
@@ -30,10 +39,14 @@ class CheckpointFolder:
     """Empty: there is no folder."""
     offsets: Mapping[int, str] = field(default_factory=dict)
     commits: frozenset[int] = frozenset()
+    is_damaged: bool = False
+    """Whether Spark could not read what it would begin with."""
 
     def follows(self, lineage: str, done: int, offsets: Mapping[int, str]) -> bool:
         """Whether Spark would go on after epoch `done`, with what was planned for the next one, if any."""
-        if self.lineage != lineage or any(self.offsets.get(epoch) != text for epoch, text in offsets.items()):
+        if self.is_damaged or self.lineage != lineage:
+            return False
+        if any(self.offsets.get(epoch) != text for epoch, text in offsets.items()):
             return False
         planned = max(self.offsets, default=-1)
         last = max(self.commits, default=-1)
@@ -54,8 +67,19 @@ def read_folder(path: Path) -> CheckpointFolder:
         raise ConfigError(
             f"checkpoint folder {path}: its file 'metadata' is damaged: remove the folder"
         ) from None
-    offsets = {number: file.read_text() for number, file in _numbered(path / "offsets").items()}
-    return CheckpointFolder(identity, offsets, frozenset(_numbered(path / "commits")))
+    offsets = _readable(_numbered(path / "offsets"))
+    commits = _readable(_numbered(path / "commits"))
+    # Spark begins with the last two offsets and the last commit.
+    first = [offsets[number] for number in sorted(offsets)[-2:]]
+    is_damaged = None in first or (bool(commits) and commits[max(commits)] is None)
+    # One that was cut off at the end of a line lacks sources.
+    is_damaged |= len({text.count("\n") for text in first if text is not None}) > 1
+    return CheckpointFolder(
+        identity,
+        {number: text for number, text in offsets.items() if text is not None},
+        frozenset(number for number, text in commits.items() if text is not None),
+        is_damaged,
+    )
 
 
 def write_folder(path: Path, lineage: str, done: int, offsets: Mapping[int, str]) -> None:
@@ -80,6 +104,41 @@ def write_folder(path: Path, lineage: str, done: int, offsets: Mapping[int, str]
 def read_offsets(path: Path, epoch: int) -> str:
     """Of an epoch that is being run."""
     return (path / "offsets" / str(epoch)).read_text()
+
+
+def _readable(entries: Mapping[int, Path]) -> dict[int, str | None]:
+    """The text of each entry; None of one that is not whole."""
+    return {number: _text(file) for number, file in entries.items()}
+
+
+def _text(file: Path) -> str | None:
+    content = file.read_bytes()
+    checksums = file.with_name(f".{file.name}.crc")
+    if checksums.exists() and not _fits(content, checksums.read_bytes()):
+        return None
+    try:
+        text = content.decode()
+        version, metadata, *sources = text.split("\n")
+        if not _VERSION.fullmatch(version):
+            return None
+        # A source may write what it likes, but most write JSON.
+        for line in (metadata, *(line for line in sources if line[:1] in ("", "{", "["))):
+            json.loads(line)
+    except ValueError:
+        return None
+    return text
+
+
+def _fits(content: bytes, checksums: bytes) -> bool:
+    """Hadoop keeps a CRC for each so many bytes; how many is in front of them."""
+    header = len(_CHECKSUMS) + 4
+    if len(checksums) < header or not checksums.startswith(_CHECKSUMS):
+        return False
+    (step,) = struct.unpack(">I", checksums[len(_CHECKSUMS) : header])
+    if not step:
+        return False
+    pieces = (content[begin : begin + step] for begin in range(0, len(content), step))
+    return checksums[header:] == b"".join(struct.pack(">I", zlib.crc32(piece)) for piece in pieces)
 
 
 def _numbered(folder: Path) -> dict[int, Path]:
