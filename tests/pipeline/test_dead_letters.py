@@ -62,7 +62,7 @@ class World:
         self.catalog: CatalogSettings = embedded_catalog(folder).model_copy(
             update={"name": f"dead_{uuid4().hex}"}
         )
-        location = (folder / "_dead").as_uri() if form == "parquet" else "quality.dead"
+        location = "quality.dead" if form == "iceberg" else (folder / "_dead").as_uri()
         self.settings = DeadLetterSettings(form, location)
         self.store = ObjectStore((folder / "state").as_uri())
 
@@ -190,6 +190,23 @@ def test_a_state_that_survives_nothing_lets_epochs_come_again(world: World) -> N
     sink.start(2, None, 2)
     sink.commit(3, sink.prepare(an_epoch(3), world.rows(3)))
     assert world.epochs() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("form", ["iceberg", "hudi"])
+def test_fences_of_a_run_that_nobody_knows_of_are_forgotten(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    """Each run goes on after an error that went away, so it has more fences than one; the first has most."""
+    world = World(spark, tmp_path, form)
+    for fence in (3, 2):
+        sink = world.sink(forgets=True)
+        sink.start(None, None, 1)
+        handle = sink.prepare(an_epoch(0), world.rows(0))
+        sink.commit(0, handle)
+        again = world.sink(forgets=True)
+        again.start(0, handle, fence)
+        again.commit(1, again.prepare(Epoch(1, fence, {}, lambda: None), world.rows(1)))
+        assert world.epochs() == [0, 0, 1, 1]
 
 
 @pytest.mark.usefixtures("spark")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.errors import ConfigError, EndpointError, EndpointUnavailable, Fenced, SchemaError
@@ -271,6 +271,41 @@ def test_who_was_replaced_takes_nothing_back(world: World) -> None:
     assert world.state() == [(1, 0), (1, 1)]
     successor.rewind(0)
     assert world.state() == [(1, 0)]
+
+
+def test_who_is_replaced_while_it_reads_takes_nothing_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for epoch in range(2):
+        world.append(epoch, k1=epoch)
+    asleep, successor = world.sink(), world.sink()
+    asleep.start(1, None, 2)
+    count = DataFrame.count
+
+    def count_late(rows: DataFrame) -> int:
+        monkeypatch.undo()
+        found = count(rows)
+        successor.start(1, None, 3)
+        return found
+
+    monkeypatch.setattr(DataFrame, "count", count_late)
+    with pytest.raises(Fenced, match="another coordinator has started since"):
+        asleep.rewind(0)
+    assert world.state() == [(1, 0), (1, 1)]
+
+
+def test_names_with_capital_letters_go_back_too(world: World) -> None:
+    for writer in ("View", "view"):
+        for epoch in range(2):
+            sink = world.sink(writer=writer, owned="who")
+            rows = world.rows(epoch, k1=epoch).selectExpr("*", f"'{writer}' as who")
+            sink.commit(epoch, sink.prepare(an_epoch(epoch), rows))
+    capital, small = (world.sink(writer=writer, owned="who") for writer in ("View", "view"))
+    capital.rewind(0)
+    assert (capital.committed(), small.committed()) == ({"offsets": 0}, {"offsets": 1})
+    assert world.state() == [(1, 0), (1, 0), (1, 1)]
+    for writer, epochs in (("View", {0: 1}), ("view", {0: 1, 1: 1})):
+        assert list(HudiSink.audit(world.place(writer=writer, owned="who"), epochs)) == []
 
 
 def test_a_view_does_not_go_back(world: World) -> None:

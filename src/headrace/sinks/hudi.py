@@ -7,7 +7,6 @@ table/.hoodie/headrace/WRITER%2FSINK/20261116080000123-12-2            whose it 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -21,7 +20,7 @@ import pyarrow as pa
 from headrace.errors import ConfigError, EndpointError, SchemaError
 from headrace.model.checkpoints import JsonObject, to_json
 from headrace.sinks.contract import Epoch, Place, RowSink
-from headrace.sinks.hudi_reading import audit_timeline, read_rows
+from headrace.sinks.hudi_reading import WENT_BACK, audit_timeline, read_rows, told_in
 from headrace.sinks.hudi_tables import HudiTable, Written
 from headrace.sinks.openings import check_fence, replaced, told
 from headrace.sinks.spark_calls import persisted, spark_failures
@@ -135,19 +134,22 @@ class HudiSink(RowSink):
         with self._speaking(f"go back to epoch {epoch}"):
             if not self._table.exists() or self._last(self._table)[0] <= epoch:
                 return
-            if self._last_fence() > self._fence:
-                raise replaced(self.name)
             self._refuse_view(epoch)
             kept = {"epoch": epoch, "checkpoint": self._checkpoint_of(epoch), "rewound": True}
             later = f"{quoted(self._place.epoch)} > {epoch} AND {self._own_rows}"
-            writer = self._spark.read.format("hudi").load(self._table.path).where(later).write.format("hudi")
             options = {
                 **self._table.options(),
                 "hoodie.datasource.write.operation": "delete",
                 "hoodie.datasource.write.commitmeta.key.prefix": "headrace",
-                **self._metadata(kept),
+                WENT_BACK: to_json({"name": self._told_as, **kept}),
             }
-            writer.options(**options).mode("append").save(self._table.path)
+            rows = self._spark.read.format("hudi").load(self._table.path).where(later)
+            with persisted(rows):
+                # Rows are deleted by keys that nobody uses again. Whoever starts after this look writes
+                # others, so the most that one who is replaced from here on does is to say where he went.
+                if self._last_fence() > self._fence:
+                    raise replaced(self.name)
+                rows.write.format("hudi").options(**options).mode("append").save(self._table.path)
 
     def refuse_rewind(self, epoch: int) -> None:
         with self._speaking(f"go back to epoch {epoch}"):
@@ -249,19 +251,17 @@ class HudiSink(RowSink):
 
     def _last(self, table: HudiTable) -> tuple[int, Any]:
         """The last epoch that was committed, or that was gone back to, and its checkpoint."""
-        for _, metadata in table.commits():
-            own = metadata.get(self._told_as)
-            if own is not None:
-                said = json.loads(own)
-                return int(said["epoch"]), said["checkpoint"]
+        for said in self._said(table):
+            return int(said["epoch"]), said["checkpoint"]
         return -1, None
 
     def _checkpoint_of(self, epoch: int) -> Any:
-        for _, metadata in self._table.commits():
-            said = json.loads(metadata.get(self._told_as, "{}"))
-            if said and said["epoch"] <= epoch:
-                return said["checkpoint"]
-        return None
+        return next((said["checkpoint"] for said in self._said(self._table) if said["epoch"] <= epoch), None)
+
+    def _said(self, table: HudiTable) -> Iterator[dict[str, Any]]:
+        """With each of our commits, the last one first."""
+        for _, metadata in table.commits():
+            yield from (said for name, said in told_in(metadata) if name == self._told_as)
 
     def _metadata(self, said: JsonObject) -> dict[str, str]:
         return {self._told_as: to_json(said)}

@@ -15,6 +15,9 @@ from headrace.errors import ConfigError, EndpointUnavailable
 from headrace.sinks.audits import ahead, behind, keys_twice, last_with_rows
 from headrace.sinks.contract import Place
 
+WENT_BACK = "headrace-rewound"
+"""What a commit that takes something back has in its metadata, with whose it is in the value: the name of an
+option of Spark's writers loses its capital letters."""
 _NO_TABLE = "/.hoodie/hoodie.properties not found"
 
 
@@ -54,10 +57,9 @@ def audit_timeline(
     timeline = table.get_timeline()
     for instant in timeline.get_completed_commits():
         said = json.loads(timeline.get_instant_metadata_in_json(instant)).get("extraMetadata") or {}
-        for name, text in said.items():
+        for name, told in told_in(said):
             if not name.startswith(prefix):
                 continue
-            told = json.loads(text)
             newest = int(told["epoch"])
             if told.get("rewound"):
                 for later in [epoch for epoch in times[name] if epoch > newest]:
@@ -72,6 +74,16 @@ def audit_timeline(
     if place.is_view:
         yield from ahead(newest, decided, last)
         yield from keys_twice(read_rows(url, place, place.keys, None), place.keys, url)
+
+
+def told_in(metadata: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What writers of ours have said with a commit, by the name of each."""
+    for name, text in metadata.items():
+        if name == WENT_BACK:
+            told = json.loads(text)
+            yield told["name"], told
+        elif name.startswith("headrace/"):
+            yield name, json.loads(text)
 
 
 def _open(url: str) -> Any:
