@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from headrace.cli import cli
-from headrace.pipeline.recovery_log import Decision, Past
-from headrace.pipeline.verification import standing
+from headrace.pipeline.maintenance import maintain
+from headrace.pipeline.recovery_log import Decision, Past, standing
+from headrace.pipeline.settings import DeadLetterSettings
+from headrace.pipeline.verification import verify
 from tests.pipeline.scenario import Scenario
 from tests.pipeline.sink_places import IcebergPlace, ParquetPlace, assert_sink_exact
 
@@ -61,6 +64,21 @@ def test_an_epoch_that_is_missing_or_there_twice(
     assert len(problems) == 2
     assert problems[0].startswith("epoch 0 was committed with")
     assert problems[1].startswith("epoch 1 was committed with")
+
+
+def test_dead_letters_that_were_moved(tmp_path: Path, spark: object) -> None:
+    """What went to the place before is not looked for in the one of now, nor kept there."""
+    scenario = Scenario(tmp_path, "", {})
+    ParquetPlace(scenario, "files")
+    table = DeadLetterSettings("iceberg", "quality.dead")
+    scenario.write(60)
+    scenario.run(dead_letters=table)
+    scenario.write(60)
+    scenario.run()
+    for settings in (scenario.settings(), scenario.settings(dead_letters=table)):
+        (one,) = settings.materializations
+        assert [problem for verdict in verify(settings, one) for problem in verdict.problems] == []
+        list(maintain(settings, timedelta(days=1)))
 
 
 def test_a_table_that_is_not_ours(written: tuple[Scenario, ParquetPlace, IcebergPlace]) -> None:

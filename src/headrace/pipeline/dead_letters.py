@@ -102,6 +102,14 @@ class DeadLetterSink(Sink):
         return find_sink(handle["format"]).open(NAME, place, self._spark)
 
 
+def is_there(handle: JsonObject, settings: DeadLetterSettings) -> bool:
+    """Whether it was prepared where the settings say: where dead letters go may have changed since.
+
+    One without dead letters says nothing of a place, and is true of any.
+    """
+    return not handle or (handle["format"], handle["location"]) == (settings.format, settings.location)
+
+
 def place_of(settings: DeadLetterSettings, materialization: str, catalog: CatalogSettings | None) -> Place:
     """Several materializations may share a place."""
     return Place(

@@ -8,7 +8,7 @@ from datetime import timedelta
 from headrace.errors import HeadraceError
 from headrace.pipeline.committing import graver
 from headrace.pipeline.dead_letters import NAME as DEAD_LETTERS
-from headrace.pipeline.dead_letters import place_of
+from headrace.pipeline.dead_letters import is_there, place_of
 from headrace.pipeline.places import open_recovery_log
 from headrace.pipeline.planning import planned_sinks
 from headrace.pipeline.session import make_session
@@ -37,6 +37,8 @@ def maintain(settings: PipelineSettings, age: timedelta) -> Iterator[tuple[str, 
                 # Read anew for each: by now the pipeline may be further.
                 decision = recovery_log.read().decision
                 kept = decision.handles.get(name) if decision else None
+                if name == DEAD_LETTERS and one.dead_letters and not is_there(kept or {}, one.dead_letters):
+                    kept = None  # it needs nothing of what is here
                 sink = find_sink(format_name).open(name, place, spark)
                 for sentence in sink.maintain(age, kept or None):
                     yield f"{one.name}, {name}", sentence

@@ -19,7 +19,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -40,6 +40,8 @@ REWINDS = "rewinds"
 """In the summary of a decision: sinks go back to its epoch, and have when it is settled."""
 _KEPT = 100  # records before the last decision, for people who look
 _REMOVED_EVERY = 20
+ALL = 1_000_000
+"""More decisions than a log keeps."""
 
 
 @dataclass(frozen=True)
@@ -372,3 +374,18 @@ class RecoveryLog:
 
     def _path(self, place: int) -> str:
         return f"{self._prefix}/{place:020}.json"
+
+
+def standing(past: Sequence[Past]) -> list[Decision]:
+    """Those that are committed and were not taken back, the earliest first; `past` has the latest first."""
+    found: dict[int, Decision] = {}
+    at_most: int | None = None
+    for one in past:
+        decision = one.decision
+        if at_most is not None and decision.epoch > at_most:
+            continue  # the endpoint was restored from before it, and the epoch came again
+        if "moved" in decision.summary:
+            at_most = decision.epoch
+        elif one.is_committed:
+            found.setdefault(decision.epoch, decision)
+    return [found[epoch] for epoch in sorted(found)]

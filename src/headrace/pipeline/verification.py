@@ -6,15 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace.pipeline.dead_letters import NAME as DEAD_LETTERS
-from headrace.pipeline.dead_letters import place_of
+from headrace.pipeline.dead_letters import is_there, place_of
 from headrace.pipeline.places import open_recovery_log
 from headrace.pipeline.planning import planned_sinks
-from headrace.pipeline.recovery_log import Decision, Past
+from headrace.pipeline.recovery_log import ALL, Decision, standing
 from headrace.pipeline.settings import MaterializationSettings, PipelineSettings
 from headrace.sinks.registry import find_sink
-
-# More than a log keeps.
-_ALL = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class Verdict:
 def verify(settings: PipelineSettings, one: MaterializationSettings) -> Iterator[Verdict]:
     """Reads the recovery log and the sinks, and changes nothing."""
     recovery_log = open_recovery_log(settings, one.name)
-    decisions = standing(recovery_log.recent(_ALL))
+    decisions = standing(recovery_log.recent(ALL))
 
     def last() -> int:
         decision = recovery_log.read().decision
@@ -40,23 +37,9 @@ def verify(settings: PipelineSettings, one: MaterializationSettings) -> Iterator
     dead = one.dead_letters
     if dead is not None:
         place = place_of(dead, one.name, settings.catalog)
-        problems = tuple(find_sink(dead.format).audit(place, _rows(decisions, DEAD_LETTERS), last))
-        yield Verdict(f"dead letters ({dead.format} {dead.location})", _epochs(decisions), problems)
-
-
-def standing(past: Sequence[Past]) -> list[Decision]:
-    """Those that are committed and were not taken back, the earliest first; `past` has the latest first."""
-    found: dict[int, Decision] = {}
-    at_most: int | None = None
-    for one in past:
-        decision = one.decision
-        if at_most is not None and decision.epoch > at_most:
-            continue  # the endpoint was restored from before it, and the epoch came again
-        if "moved" in decision.summary:
-            at_most = decision.epoch
-        elif one.is_committed:
-            found.setdefault(decision.epoch, decision)
-    return [found[epoch] for epoch in sorted(found)]
+        here = [one for one in decisions if is_there(one.handles.get(DEAD_LETTERS, {}), dead)]
+        problems = tuple(find_sink(dead.format).audit(place, _rows(here, DEAD_LETTERS), last))
+        yield Verdict(f"dead letters ({dead.format} {dead.location})", _epochs(here), problems)
 
 
 def _log_problems(decisions: Sequence[Decision]) -> Iterator[str]:
