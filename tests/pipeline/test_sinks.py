@@ -18,7 +18,15 @@ from headrace.pipeline.runner import Runner
 from headrace.sinks.iceberg import IcebergSink
 from tests.pipeline.scenario import Recorder, Scenario
 from tests.pipeline.scenarios import MakeScenario
-from tests.pipeline.sink_places import PLACES, IcebergPlace, ParquetPlace, SinkPlace, assert_sink_exact
+from tests.pipeline.sink_places import (
+    PLACES,
+    DeltaPlace,
+    FolderPlace,
+    IcebergPlace,
+    ParquetPlace,
+    SinkPlace,
+    assert_sink_exact,
+)
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -247,6 +255,35 @@ def test_an_endpoint_that_was_restored_takes_the_sinks_back(make_scenario: MakeS
     scenario.assert_exact(view())
     for place in places:
         assert_sink_exact(scenario, place)
+
+
+@pytest.mark.parametrize("kind", [ParquetPlace, DeltaPlace])
+def test_a_sink_that_was_restored_from_an_older_copy_is_refused(
+    tmp_path: Path, kind: type[FolderPlace]
+) -> None:
+    """One that had no rows in the last epoch is not taken for such."""
+    scenario = Scenario(tmp_path, "", {})
+    place = kind(scenario, "lake")
+    scenario.write(60)
+    scenario.run()
+    old, right = tmp_path / "old", tmp_path / "right"
+    shutil.copytree(place.folder, old)
+    scenario.write(60)
+    scenario.write(60)
+    scenario.run()
+    dead = [{**scenario.good[0], "cents": -1}]
+    scenario._append(dead)
+    scenario.written += dead
+    assert [epoch.epoch for epoch in scenario.run().epochs] == [3]
+    shutil.move(place.folder, right)
+    shutil.move(old, place.folder)
+    with pytest.raises(ConfigError, match=r"lake\.orders stands at epoch 0, and by .* up to epoch 2: it was"):
+        scenario.run()
+    shutil.rmtree(place.folder)
+    shutil.move(right, place.folder)
+    scenario.write(60)
+    assert [epoch.epoch for epoch in scenario.run().epochs] == [4]
+    assert_sink_exact(scenario, place)
 
 
 class Dumps:

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ from headrace.pipeline.planning import Planned
 from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.quality import Split, check_rules, drops_rows, invalid_row, judged
 from headrace.pipeline.recovery import GoOn, check_content, go_on, in_sinks
-from headrace.pipeline.recovery_log import Recovered, RecoveryLog
+from headrace.pipeline.recovery_log import ALL, Recovered, RecoveryLog, standing
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, check_sources, read_checkpoint
 from headrace.pipeline.settings import MaterializationSettings
 from headrace.pipeline.sources import Reading, check_starts, combined_stream, rows_of, starts_of
@@ -187,12 +187,15 @@ class Pipeline:
         if recovered.rewinds:
             assert recovered.decision is not None
             self._rewind(recovered.decision.epoch)
+        committed = self._committed()
         endpoint = in_sinks(
             name,
             recovered.plan["lineage"],
             logged,
             endpoint,
-            self._committed(),
+            committed,
+            # An endpoint that went back takes sinks along: they need no more than it has.
+            had_rows=self._had_rows(committed, min(one.epoch for one in (logged, *(endpoint or ())))),
             dead=self._dead_committed() if logged.epoch < 0 else None,
             went_back=recovered.went_back and self._dead_letters is not None,
         )
@@ -227,6 +230,17 @@ class Pipeline:
             if Delivery.STAGED in deliveries:  # what it has staged is known to the log alone
                 found[self._connector.name] = None
         return found
+
+    def _had_rows(self, committed: Mapping[str, RuntimeCheckpoint | None], last: int) -> dict[str, int]:
+        """Which epoch was the last, up to one, to bring rows to sinks that stand before it."""
+        behind = [name for name, checkpoint in committed.items() if checkpoint and checkpoint.epoch < last]
+        decisions = standing(self._log.recent(ALL)) if behind else []
+        return {
+            name: decision.epoch
+            for decision in decisions
+            for name in behind
+            if decision.epoch <= last and decision.handles.get(name, {}).get("rows")
+        }
 
     def _dead_committed(self) -> RuntimeCheckpoint | None:
         raw = None if self._dead_letters is None else self._dead_letters.committed()

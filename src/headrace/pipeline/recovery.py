@@ -72,6 +72,7 @@ def in_sinks(
     endpoint: Sequence[RuntimeCheckpoint] | None,
     committed: Mapping[str, RuntimeCheckpoint | None],
     *,
+    had_rows: Mapping[str, int] | None = None,
     dead: RuntimeCheckpoint | None = None,
     went_back: bool = False,
 ) -> Sequence[RuntimeCheckpoint] | None:
@@ -82,6 +83,9 @@ def in_sinks(
     commit, which only the log knew. So may one that has nothing, or cannot tell: None. Few epochs have dead
     letters; of those only that they are of no later epoch is asked.
 
+    `had_rows` has the last epoch that brought a sink rows, as far as the log still tells: one that stands
+    before it was restored from an older copy. One that stands before the log alone had none since.
+
     `went_back`: the last thing in the log is that what comes after it was taken back, dead letters too.
     """
     is_lost = logged.epoch < 0 and all(one.epoch < 0 or one.lineage != lineage for one in endpoint or ())
@@ -90,6 +94,7 @@ def in_sinks(
     for sink, checkpoint in committed.items():
         if checkpoint is not None:
             _refuse_unknown(name, lineage, logged, sink, checkpoint)
+            _refuse_behind(name, sink, checkpoint, (had_rows or {}).get(sink, -1))
     low = min(endpoint or (), key=lambda checkpoint: checkpoint.epoch, default=logged)
     if low.lineage == lineage and low.epoch > logged.epoch + 1 and (committed or went_back):
         lacking = ", ".join(committed) or "dead letters"
@@ -115,6 +120,15 @@ def _refuse_unknown(
         raise ConfigError(
             f"materialization {name!r}: sink {sink} has epoch {checkpoint.epoch}, and the recovery log "
             f"ends with {logged.epoch}: restore the log as it was then, or let another table be written"
+        )
+
+
+def _refuse_behind(name: str, sink: str, checkpoint: RuntimeCheckpoint, had_rows: int) -> None:
+    if checkpoint.epoch < had_rows:
+        raise ConfigError(
+            f"materialization {name!r}: sink {sink} stands at epoch {checkpoint.epoch}, and by the recovery "
+            f"log it has committed rows up to epoch {had_rows}: it was restored from an older copy, and "
+            "would lack what is between; restore it as it was, or start under another name with other tables"
         )
 
 
