@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from pyspark.sql import SparkSession
 
 from headrace.errors import (
     SchemaError,
@@ -59,6 +60,26 @@ def test_an_epoch_column_that_readers_would_skip_is_in_the_files(folder: Path, r
         "epoch 3 was committed with 4 rows, and 3 are there",
         "epoch 4 was committed with 1 rows, and 0 are there",
     ]
+
+
+def test_readers_of_a_sink_with_partitions(folder: Path, rows: Rows, spark: SparkSession) -> None:
+    """By the letter of docs/sinks/parquet.md."""
+    for number in range(2):
+        frame = rows(number, 2).withColumnRenamed("epoch", "_epoch")
+        parted = frame.selectExpr("*", "concat('p', value % 2) as part")
+        committed(folder, number, parted, epoch="_epoch", partitions=("part",))
+    expected = [(0, "p0", 0), (0, "p1", 1), (1, "p0", 10), (1, "p1", 11)]
+    found = duckdb.execute(
+        f"SELECT _epoch, part, value FROM read_parquet('{folder}/epoch-*/**/*.parquet', "
+        "hive_partitioning = true, union_by_name = true)"
+    ).fetchall()
+    assert sorted(found) == expected
+    table = ds.dataset(folder, partitioning="hive").to_table(columns=["_epoch", "part", "value"])
+    assert sorted(tuple(row.values()) for row in table.to_pylist()) == expected
+    one = spark.read.parquet(f"{folder}/epoch-{1:020}").select("_epoch", "part", "value")
+    assert sorted(tuple(row) for row in one.collect()) == expected[2:]
+    read = spark.read.option("recursiveFileLookup", "true").parquet(str(folder)).select("_epoch", "value")
+    assert sorted(tuple(row) for row in read.collect()) == [(one[0], one[2]) for one in expected]
 
 
 def test_new_columns_are_null_in_what_is_there(folder: Path, rows: Rows) -> None:
