@@ -163,8 +163,8 @@ class KafkaPeer(Peer):
 
     @property
     def place(self) -> Place:
-        options = {"bootstrap": self._bootstrap, "key": "id", "shards": "2"}
-        return Place("ours", "bench", SCHEMA, epoch="_epoch", options=options)
+        options = {"bootstrap": self._bootstrap, "shards": "2"}
+        return Place("ours", "bench", SCHEMA, epoch="_epoch", key=("id",), options=options)
 
     def write(self, rows: DataFrame) -> None:
         messages = rows.selectExpr("cast(id as string) as key", "to_json(struct(*)) as value")

@@ -40,6 +40,7 @@ from headrace.sinks.kafka_task import (
     MATERIALIZATION_HEADER,
     RESULT_DDL,
     Shipment,
+    answer_of,
     ship,
 )
 from headrace.sinks.kafka_transactions import Identity, Transactions, timeout_too_long
@@ -129,8 +130,9 @@ class KafkaSink(RowSink):
         shipment = self._shipment(epoch, columns, avro)
         try:
             with spark_failures(f"sink {self.name}: cannot prepare epoch {epoch.number}"):
-                answers = made.mapInArrow(ship(shipment), RESULT_DDL).collect()
-            prepared = self._checked([json.loads(answer["result"]) for answer in answers])
+                collected = made.mapInArrow(ship(shipment), RESULT_DDL).collect()
+            answers = [json.loads(answer["result"]) for answer in collected]
+            prepared = self._checked([*answers, *_answers_of_others(shipment, answers)])
         except HeadraceError:
             self._abort_attempt(shipment.record)
             raise
@@ -245,12 +247,10 @@ class KafkaSink(RowSink):
             avro,
         )
 
-    def _checked(self, answers: Sequence[JsonObject | None]) -> list[Prepared]:
-        """What tasks have prepared; one that failed takes the others with it."""
-        failed = [
-            HeadraceError.from_json(answer["failed"]) for answer in answers if answer and "failed" in answer
-        ]
-        prepared = [Prepared.of(answer) for answer in answers if answer and "failed" not in answer]
+    def _checked(self, answers: Sequence[JsonObject]) -> list[Prepared]:
+        """What shards have prepared; one that failed takes the others with it."""
+        failed = [HeadraceError.from_json(answer["failed"]) for answer in answers if "failed" in answer]
+        prepared = [Prepared.of(answer["prepared"]) for answer in answers if answer.get("prepared")]
         with self._transactions() as transactions:
             for shard in prepared:
                 name = shard.identity.transactional_id
@@ -332,6 +332,17 @@ class KafkaSink(RowSink):
                 fence=self._fence,
                 taken_by=str(fence),
             )
+
+
+def _answers_of_others(shipment: Shipment, answers: Sequence[JsonObject]) -> list[JsonObject]:
+    """Of the shards that no task came for, since Spark had the rows in fewer partitions.
+
+    They have a transaction too: readers of the record know by that how many shards say the same.
+    """
+    if not any((answer.get("prepared") or {}).get("rows") for answer in answers):
+        return []  # it is failed or empty, and aborted either way
+    others = set(range(shipment.record.shards)) - {answer["shard"] for answer in answers}
+    return [answer_of(shipment, shard, []) for shard in sorted(others)]
 
 
 def _prepared(handle: JsonObject | None) -> list[Prepared]:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import HeadraceError
-from headrace.model.checkpoints import to_json
+from headrace.model.checkpoints import JsonObject, to_json
 from headrace.sinks.kafka_checkpoints import Record
 from headrace.sinks.kafka_options import TopicOptions
 from headrace.sinks.kafka_producer import ATTEMPT_HEADER, Offsets, Prepared, Transaction, mark_of
@@ -38,21 +38,27 @@ class Shipment:
 
 
 def ship(shipment: Shipment) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For `mapInArrow`; each task answers with one row: what it prepared, nothing, or its error."""
+    """For `mapInArrow`; each task answers with one row, as `answer_of` its shard."""
 
     def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None
-        try:
-            prepared = prepare_shard(shipment, context.partitionId(), batches)
-            answer = to_json(prepared.to_json()) if prepared else "null"
-        except HeadraceError as error:
-            answer = to_json({"failed": error.to_json()})
-        yield pa.RecordBatch.from_pydict({"result": [answer]})
+        # A second attempt of a task has the same number, and so the same transactional id.
+        answer = answer_of(shipment, context.partitionId(), batches)
+        yield pa.RecordBatch.from_pydict({"result": [to_json(answer)]})
 
     return task
+
+
+def answer_of(shipment: Shipment, shard: int, batches: Iterable[pa.RecordBatch]) -> JsonObject:
+    """What a shard has `prepared`, if anything, or why it has `failed`."""
+    try:
+        prepared = prepare_shard(shipment, shard, batches)
+    except HeadraceError as error:
+        return {"shard": shard, "failed": error.to_json()}
+    return {"shard": shard, "prepared": prepared.to_json() if prepared else None}
 
 
 def prepare_shard(shipment: Shipment, shard: int, batches: Iterable[pa.RecordBatch]) -> Prepared | None:

@@ -19,6 +19,7 @@ KEY, VALUE = "key", "value"
 _FORMATS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone": "UTC"}
 _PLAIN_SCALE = 6  # up to this Java writes every decimal without an exponent
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 _AVRO = {
     "boolean": "boolean",
     "tinyint": "int",
@@ -53,8 +54,17 @@ def messages(rows: DataFrame, fields: Sequence[StructField], options: TopicOptio
         value = F.struct(*(_column(field) for field in fields))
     else:
         value = _json(fields)
-    made = rows.select(key.alias(KEY), value.alias(VALUE))
-    return made.repartition(options.shards, KEY) if options.key else made.repartition(options.shards)
+    return _by_shard(rows.select(key.alias(KEY), value.alias(VALUE)), options)
+
+
+def _by_shard(made: DataFrame, options: TopicOptions) -> DataFrame:
+    """A partition for each shard, or fewer: those are the first ones."""
+    if options.key and not options.has_own_keys:
+        return made.repartition(options.shards, KEY)
+    if options.shards < made.sparkSession.sparkContext.defaultParallelism:
+        # To coalesce would have the rows made by as few tasks as send them.
+        return made.repartition(options.shards)
+    return made.coalesce(options.shards)
 
 
 def avro_schema(fields: Sequence[StructField], options: TopicOptions) -> dict[str, Any]:
@@ -84,6 +94,8 @@ def _key(fields: Sequence[StructField]) -> Column:
     (field,) = fields
     if field.dataType.simpleString() == "string":
         return _column(field)
+    if field.dataType.simpleString() in _WHOLE_NUMBERS:
+        return _column(field).cast("string")
     return F.get_json_object(F.to_json(F.struct(_plain(field).alias("key")), _FORMATS), "$.key")
 
 
