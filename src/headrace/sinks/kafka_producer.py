@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import EndpointUnavailable, HeadraceError, UnexpectedFailure
@@ -26,7 +27,9 @@ ATTEMPT_HEADER = "headrace.attempt"
 
 _STATISTICS_MS = 20
 """How often a producer tells of itself; we wait once for it, to learn the producer's id and epoch."""
-_POLLED_EVERY = 1000
+_POLLED_EVERY = 300
+"""Messages. What is delivered is told soon, while it is still in the processor's cache: of 100 to 1,000 this
+costs least."""
 _LONGEST_DELIVERY_MS = 120_000
 
 Offsets = Mapping[str, Mapping[int, int]]
@@ -130,17 +133,30 @@ class Transaction:
             self._send_offsets(offsets)
 
     def send(self, topic: str, key: Any, value: Any, headers: Any = None, partition: int = -1) -> None:
-        while True:
+        self._send(topic, ((key, value),), headers, partition)
+        self._sent += 1
+        if self._sent % _POLLED_EVERY == 0:
+            self._serve(self._producer.poll, 0)
+
+    def send_all(self, topic: str, messages: Iterable[tuple[Any, Any]], headers: Any) -> None:
+        """Keys and values."""
+        messages = iter(messages)
+        while some := tuple(islice(messages, _POLLED_EVERY)):
+            self._send(topic, some, headers, -1)
+            self._serve(self._producer.poll, 0)
+
+    def _send(self, topic: str, messages: Sequence[tuple[Any, Any]], headers: Any, partition: int) -> None:
+        # A row costs 3 µs here, and would 5 with a call of ours and a few names looked up for each.
+        produce, note, sent = self._producer.produce, self._noting(topic), 0
+        while sent < len(messages):
             try:
-                self._producer.produce(topic, value, key, partition, on_delivery=self._note, headers=headers)
-                break
+                for key, value in messages[sent:] if sent else messages:
+                    produce(topic, value, key, partition, note, headers=headers)
+                    sent += 1
             except BufferError:
                 self._serve(self._producer.poll, 0.1)
             except self._exception as error:
                 raise self._error(error.args[0]) from error
-        self._sent += 1
-        if self._sent % _POLLED_EVERY == 0:
-            self._serve(self._producer.poll, 0)
 
     def leave_open(self, rows: int) -> Prepared:
         self._flush()
@@ -196,17 +212,26 @@ class Transaction:
             return kafka_error(self._what, told.args[0])
         return None
 
-    def _note(self, error: Any, message: Message) -> None:
-        if error is not None:
-            self._failure = self._failure or error
-            return
-        topic, partition, offset = message.topic(), message.partition(), message.offset()
-        assert topic is not None
-        assert partition is not None
-        assert offset is not None
+    def _noting(self, topic: str) -> Callable[[Any, Message], None]:
+        """What is told of each message of a topic when brokers have it, or will not."""
         ranges = self._ranges.setdefault(topic, {})
-        first, last = ranges.get(partition, (offset, offset))
-        ranges[partition] = (min(first, offset), max(last, offset))
+
+        def note(error: Any, message: Message) -> None:
+            if error is not None:
+                self._failure = self._failure or error
+                return
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            assert offset is not None
+            ends = ranges.get(partition)
+            if ends is None:
+                ranges[partition] = (offset, offset)
+            elif offset > ends[1]:
+                ranges[partition] = (ends[0], offset)
+            elif offset < ends[0]:
+                ranges[partition] = (offset, ends[1])
+
+        return note
 
     def _learn(self, statistics: str) -> None:
         if self._identity is not None:

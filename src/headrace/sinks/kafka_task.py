@@ -75,8 +75,7 @@ def prepare_shard(shipment: Shipment, shard: int, batches: Iterable[pa.RecordBat
         if shipment.avro:
             headers.append((SCHEMA_HEADER, shipment.avro.encode()))
         for batch in chain([first] if first else [], filled):
-            for key, value in _messages(shipment, batch):
-                transaction.send(shipment.options.topic, key, value, headers)
+            transaction.send_all(shipment.options.topic, _messages(shipment, batch), headers)
             rows += batch.num_rows
         return transaction.leave_open(rows)
 
