@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from headrace.errors import ConfigError, EndpointError, EndpointUnavailable, SchemaError
+from headrace.errors import ConfigError, EndpointError, EndpointUnavailable, HeadraceError, SchemaError
 from headrace.model.checkpoints import JsonObject
 from headrace.sinks import iceberg_audit, iceberg_views
 from headrace.sinks.contract import Epoch, Place, RowSink
@@ -35,6 +35,7 @@ from headrace.sinks.iceberg_tables import (
     JavaTable,
     State,
     fence_of,
+    is_there,
     staged_id_of,
 )
 from headrace.sinks.openings import check_fence, told
@@ -157,15 +158,19 @@ class IcebergSink(RowSink):
     def commit(self, epoch: int, handle: JsonObject) -> None:
         if not handle:
             return
-        with self._speaking(f"publish epoch {epoch}"):
-            table = self._table_of(epoch, handle)
+        with self._speaking(f"publish epoch {epoch}"), self._unless_gone(epoch, handle["table"]):
+            table = JavaTable(self._spark, handle["table"])
             staged_ids, candidate = [_staged_id(handle)], handle["snapshot_id"]
             for _ in range(_TRIES):
                 state = table.state()
                 staged = state.snapshot(handle["snapshot_id"])
-                if self._is_settled(state, epoch, staged, handle):
+                if self._is_settled(state, epoch, handle):
                     self._tidy(table, state, handle, staged_ids[1:])
                     return
+                if self._is_published(state, staged, handle):
+                    checkpoint = None if staged is None else staged.summary().get(CHECKPOINT)
+                    table.swap(state, None, self._told(epoch, checkpoint))
+                    continue
                 if staged is None:
                     raise self._expired(epoch, handle)
                 snapshot = state.snapshot(candidate)
@@ -261,13 +266,14 @@ class IcebergSink(RowSink):
         table.remove_staged(table.state(), [staged_id])
         return {}
 
-    def _is_settled(self, state: State, epoch: int, staged: Any, handle: JsonObject) -> bool:
+    def _is_settled(self, state: State, epoch: int, handle: JsonObject) -> bool:
         """Whether nothing is left to publish: it is there, or was, and somebody has gone back from it."""
         if self._names.last_epoch(state) >= epoch:
             return True
-        if fence_of(_staged_id(handle)) < int(state.told(self._names.rewound) or 0):
-            return True
-        # By hand, with Iceberg's own procedure. Then the next epoch sets the properties.
+        return fence_of(_staged_id(handle)) < int(state.told(self._names.rewound) or 0)
+
+    def _is_published(self, state: State, staged: Any, handle: JsonObject) -> bool:
+        """By hand, with Iceberg's own procedure, which does not say so in the table's properties."""
         for snapshot in state.history(state.main):
             published = snapshot.summary().get(PUBLISHED_WAP_ID)
             if snapshot.snapshotId() == handle["snapshot_id"] or published == _staged_id(handle):
@@ -298,15 +304,20 @@ class IcebergSink(RowSink):
         told = {self._names.epoch: str(epoch), self._names.keys: json.dumps(self._keys)}
         return told if checkpoint is None else {**told, self._names.checkpoint: checkpoint}
 
-    def _table_of(self, epoch: int, handle: JsonObject) -> JavaTable:
-        """Where it was staged. That it is gone will not change by itself, as other failures may."""
-        self._spark.catalog.refreshTable(handle["table"])
-        if not self._spark.catalog.tableExists(handle["table"]):
+    @contextmanager
+    def _unless_gone(self, epoch: int, name: str) -> Iterator[None]:
+        """Of all that can fail, that the table is gone will not change by itself."""
+        try:
+            yield
+        except HeadraceError:
+            raise
+        except Exception as error:
+            if is_there(self._spark, name):
+                raise
             raise EndpointError(
-                f"sink {self.name}: epoch {epoch} was staged in {handle['table']}, which does not exist any "
-                "more: restore the table as it was"
-            )
-        return JavaTable(self._spark, handle["table"])
+                f"sink {self.name}: epoch {epoch} was staged in {name}, which does not exist any more: "
+                "restore the table as it was"
+            ) from error
 
     def _expired(self, epoch: int, handle: JsonObject) -> EndpointError:
         return EndpointError(

@@ -75,6 +75,16 @@ class State:
         return next((one for one in self.snapshots() if staged_id_of(one) == staged_id), None)
 
 
+def is_there(spark: SparkSession, name: str) -> bool:
+    """Whether the catalog has a table, whatever the session remembers of it."""
+    session: Any = spark
+    found = session._jvm.org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(
+        session._jsparkSession, name
+    )
+    found.catalog().invalidateTable(found.identifier())
+    return bool(found.catalog().tableExists(found.identifier()))
+
+
 class JavaTable:
     """A table of the catalog; `name` is quoted as SQL wants it."""
 
