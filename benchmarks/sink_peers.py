@@ -37,13 +37,22 @@ class Stage:
     catalog: CatalogSettings
     broker: KafkaBroker | None
 
+    @property
+    def warm_count(self) -> int:
+        return max(self.count // 10, 1)
+
     def make(self, spark: SparkSession) -> None:
-        for name, count in (("rows", self.count), ("small", self.small_count)):
+        counts = {"rows": self.count, "warm": self.warm_count, "small": self.small_count}
+        for name, count in counts.items():
             rows = spark.range(count, numPartitions=4).selectExpr(*_ROWS)
             rows.write.parquet(str(self.home / "input" / name))
 
     def rows(self, spark: SparkSession) -> DataFrame:
         return spark.read.parquet(str(self.home / "input/rows"))
+
+    def warm(self, spark: SparkSession) -> DataFrame:
+        """Enough of them that Java has compiled what the rest needs."""
+        return spark.read.parquet(str(self.home / "input/warm"))
 
     def small(self, spark: SparkSession) -> DataFrame:
         return spark.read.parquet(str(self.home / "input/small"))
