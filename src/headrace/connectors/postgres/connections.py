@@ -16,13 +16,13 @@ from adbc_driver_manager.dbapi import Connection, _SharedDatabase
 _MOST_DATABASES = 16  # of one process; the one that was used longest ago is read again
 
 
-def connect(url: str) -> Connection:
-    """A new connection, on which a statement commits by itself."""
+def connect(url: str, *, autocommit: bool = True) -> Connection:
+    """A new connection, on which a statement commits by itself unless it is told not to."""
     # A process that was forked off begins anew, with nothing of the driver's from the one before.
     shared = _database(url, os.getpid())
     connection = AdbcConnection(shared._db)
     try:
-        return Connection(shared, connection, autocommit=True)
+        return Connection(shared, connection, autocommit=autocommit)
     except BaseException:
         connection.close()
         raise

@@ -55,6 +55,10 @@ class PostgresDialect(Dialect):
         is_json = self.field_type(declared) == FieldType(Kind.JSON)
         return f"CAST({staged} AS {declared})" if is_json else staged
 
+    def takes(self, declared: str, field_type: FieldType) -> bool:
+        # COPY casts nothing, and reads JSON from the bytes of its text, but JSONB from others.
+        return declared.lower() != "jsonb" and self.field_type(declared) == field_type
+
     def loaded(self, stored: str, field_type: FieldType) -> str:
         # The driver reads these as types of its own.
         is_text = field_type.kind in (Kind.JSON, Kind.DECIMAL)

@@ -58,6 +58,14 @@ class Database(ABC):
         """Empties a staging table."""
         self.execute(f"DELETE FROM {table}")  # noqa: S608 - a name of ours
 
+    def can_copy(self, path: Sequence[str]) -> bool:  # noqa: ARG002
+        """Whether `copy` does to this table what an INSERT of the same rows does."""
+        return False
+
+    def copy(self, path: Sequence[str], names: Sequence[str], rows: Sequence[pa.RecordBatch]) -> bool:
+        """Within a transaction: puts rows into a table; or none, and False, if a key of theirs is there."""
+        raise NotImplementedError
+
     @abstractmethod
     def fetch(self, query: str, keys: pa.Schema) -> Iterator[tuple[pa.RecordBatch, pa.StringArray]]:
         """The rows of a query, a message's worth at a time: columns of this schema, then a document."""

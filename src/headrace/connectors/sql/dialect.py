@@ -38,6 +38,10 @@ class Dialect(ABC):
     def stored(self, staged: str, declared: str) -> str:
         """The expression that turns a staged column into what a column declared like this holds."""
 
+    def takes(self, declared: str, field_type: FieldType) -> bool:  # noqa: ARG002
+        """Whether `Database.copy` can put a field into a column declared like this."""
+        return False
+
     @abstractmethod
     def loaded(self, stored: str, field_type: FieldType) -> str:
         """The expression that reads a stored column in the form that Arrow can take."""

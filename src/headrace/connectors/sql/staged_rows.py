@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +10,9 @@ import pyarrow.compute as pc
 from headrace.connectors.sql.database import Database
 from headrace.connectors.sql.dialect import Dialect
 from headrace.connectors.sql.fence import Fence, FenceTable
+from headrace.connectors.sql.new_rows import NewRows
 from headrace.connectors.sql.staging import Staging
+from headrace.connectors.sql.staging_table import StagingTable
 from headrace.connectors.sql.tables import Table
 from headrace.errors import EndpointError, EndpointUnavailable
 from headrace.model.checkpoints import JsonObject
@@ -24,7 +26,11 @@ class StagedRows:
     def __init__(self, database: Database, dialect: Dialect, materialization: Materialization) -> None:
         self._database = database
         self._bindings = [
-            _StagedBinding(database, Staging(index, binding, _existing_table(database, binding), dialect))
+            _StagedBinding(
+                database,
+                Staging(index, binding, _existing_table(database, binding), dialect),
+                materialization.name,
+            )
             for index, binding in enumerate(materialization.bindings)
         ]
 
@@ -45,12 +51,12 @@ class StagedRows:
         if store.documents is not None:
             columns.append(store.documents)
         one = self._bindings[store.binding]
-        if one.staging.binding.delta_updates:
-            one.inserts.add(columns)
-            return
         rows = pa.RecordBatch.from_arrays(columns, names=[str(number) for number in range(len(columns))])
+        if one.staging.binding.delta_updates or not pc.any(store.exists).as_py():
+            one.inserts.add(rows)
+            return
         one.updates.add(rows.filter(store.exists).columns)
-        one.inserts.add(rows.filter(pc.invert(store.exists)).columns)
+        one.inserts.add(rows.filter(pc.invert(store.exists)))
 
     def commit(self, fences: FenceTable, fence: Fence, checkpoint: JsonObject) -> None:
         """Everything that was staged, and the checkpoint, in one transaction; or nothing."""
@@ -63,15 +69,13 @@ class StagedRows:
 
 
 class _StagedBinding:
-    """The staging tables of one binding."""
+    """What is staged of one binding."""
 
-    def __init__(self, database: Database, staging: Staging) -> None:
+    def __init__(self, database: Database, staging: Staging, materialization: str) -> None:
         self._database, self.staging = database, staging
-        self.keys = _StagingTable(database, staging.load_table, staging.create_load_table)
-        self.updates = _StagingTable(database, staging.update_table, staging.create_update_table)
-        self.inserts = _StagingTable(
-            database, staging.insert_table, staging.create_insert_table, is_joined=False
-        )
+        self.keys = StagingTable(database, staging.load_table, staging.create_load_table)
+        self.updates = StagingTable(database, staging.update_table, staging.create_update_table)
+        self.inserts = NewRows(database, staging, materialization)
 
     def apply(self) -> None:
         """Within a transaction."""
@@ -79,37 +83,11 @@ class _StagedBinding:
             updated = self._database.execute(self.staging.update_statement)
             if updated != self.updates.rows:
                 raise EndpointUnavailable(_rows_gone(self.staging.binding, updated, self.updates.rows))
-        if self.inserts.rows:
-            self._database.execute(self.staging.insert_statement)
+        self.inserts.insert()
 
     def forget(self) -> None:
         self.updates.forget()
         self.inserts.forget()
-
-
-class _StagingTable:
-    """Made when it is first needed, and emptied when it is needed again: many a stream ends before that."""
-
-    def __init__(self, database: Database, name: str, create: str, *, is_joined: bool = True) -> None:
-        self._database, self._name, self._create, self._is_joined = database, name, create, is_joined
-        self._exists = self._is_stale = False
-        self.rows = 0
-
-    def add(self, columns: Sequence[pa.Array]) -> None:
-        if not len(columns[0]):
-            return
-        if not self._exists:
-            self._database.execute(self._create)
-            self._exists = True
-        if self._is_stale:
-            self._database.clear(self._name)
-            self._is_stale = False
-        self._database.stage(self._name, columns, is_joined=self._is_joined)
-        self.rows += len(columns[0])
-
-    def forget(self) -> None:
-        self._is_stale = self._is_stale or self.rows > 0
-        self.rows = 0
 
 
 def _existing_table(database: Database, binding: Binding) -> Table:

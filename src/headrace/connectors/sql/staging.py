@@ -90,6 +90,24 @@ class Staging:
         return f"{text} ON CONFLICT ({keys}) DO UPDATE SET {changes}"
 
     @property
+    def stored_key_query(self) -> str:
+        """Whether a key of the rows that are staged to be inserted is there already: a row if so."""
+        return (
+            f"SELECT 1 FROM {self.insert_table} AS staged"  # noqa: S608
+            f" JOIN {self._path} AS stored ON {self._same_key} LIMIT 1"
+        )
+
+    @property
+    def column_names(self) -> list[str]:
+        """In the table, in the order in which rows are staged."""
+        return [column.name for column in self._columns]
+
+    @property
+    def is_kept_as_it_comes(self) -> bool:
+        """Whether each column of the table takes what Arrow brings, without a cast."""
+        return all(self.dialect.takes(self._declared(column), column.type) for column in self._columns)
+
+    @property
     def update_statement(self) -> str:
         values = self._stored_values[len(self.binding.keys) :]
         changes = ", ".join(
