@@ -1,6 +1,8 @@
 """Ours, Spark's JDBC writer and the floor: from the stream of one collection to a table in PostgreSQL.
 
-Each is made for one database, and `run` takes what the collection has that it has not seen yet.
+Each is made for one database, and `run` takes what the collection has that it has not seen yet. All connect
+as our connector does, by which the driver reads the types of the database once in a process: that they would
+wait for it at each connection is not what is compared.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from adbc_driver_postgresql import dbapi
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -28,6 +29,7 @@ from benchmarks.pipeline_input import (
     create_table,
     execute,
 )
+from headrace.connectors.postgres.connections import connect
 from headrace.pipeline.combine import combiner
 from headrace.pipeline.guarantee import Compiled
 from headrace.pipeline.progress import EpochProgress
@@ -139,7 +141,7 @@ class JdbcMerge(Contender):
         last = F.max_by(F.struct(*VALUES), F.struct("_lsn", "_row")).alias("last")
         combined = rows.groupBy("id").agg(last).select("id", "last.*")
         combined.write.format("jdbc").options(**self._options).mode("append").save()
-        with dbapi.connect(self.place.url) as connection, connection.cursor() as cursor:
+        with connect(self.place.url, autocommit=False) as connection, connection.cursor() as cursor:
             cursor.execute(
                 f"INSERT INTO {TABLE} SELECT * FROM staged ON CONFLICT (id) DO UPDATE SET {_UPDATES}"
             )
@@ -174,7 +176,7 @@ class Floor(Contender):
 def _copy_and_upsert(url: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     names = [f"c{number}" for number in range(len(DECLARED))]
     staged = zip(names, DECLARED.values(), strict=True)
-    with dbapi.connect(url) as connection, connection.cursor() as cursor:
+    with connect(url, autocommit=False) as connection, connection.cursor() as cursor:
         body = ", ".join(f"{name} {declared}" for name, declared in staged)
         cursor.execute(f"CREATE TEMPORARY TABLE stage ({body}) ON COMMIT DROP")
         rows = 0
