@@ -150,7 +150,9 @@ class KafkaPlace(SinkPlace):
     def options(self) -> dict[str, str]:
         assert self.fixture is not None
         self.bootstrap: str = self.fixture("kafka_broker").bootstrap
-        return {"bootstrap": self.bootstrap, "shards": "2"}
+        # Tests share a broker and the name of their materialization, and what one has committed is no start
+        # for another.
+        return {"bootstrap": self.bootstrap, "shards": "2", "checkpoints": f"{self.location}-checkpoints"}
 
     def rows(self) -> Rows:
         return [
