@@ -24,7 +24,7 @@ demo: setup ## the whole product: made-up orders into a view, with kill -9, comp
 ALONE := tests/crash/ingest tests/ingest_process
 
 test: lint ## lint, then run all tests
-	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ALONE:%=--ignore=%)
+	$(BIN)/pytest --numprocesses 3 --dist loadfile $(ALONE:%=--ignore=%)
 	$(BIN)/pytest $(ALONE)
 
 lint: setup ## check style and types
