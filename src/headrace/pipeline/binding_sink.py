@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -56,6 +57,8 @@ class BindingSink(Sink):
         self._sink, self._rows = sink, rows
         self.written = Written()
         """In the last epoch."""
+        self.staging_ms = 0
+        """How long it took to stage that, with what Spark did for it."""
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
         self._sink.start(decided, handle, fence)
@@ -74,7 +77,9 @@ class BindingSink(Sink):
         else:
             frame = self._rows.appended(combined, epoch.number)
         reached(f"preparing {self.name}")
+        began = time.monotonic()
         handle = self._sink.prepare(epoch, with_point(frame, f"writing {self.name}"))
+        self.staging_ms = round(1000 * (time.monotonic() - began))
         reached(f"staged {self.name}")
         try:
             if not handle.get("rows"):

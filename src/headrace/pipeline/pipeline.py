@@ -395,6 +395,7 @@ class Pipeline:
         """Sums up the shards and sinks, each of which was held to what was judged to be good."""
         for sink in self._row_sinks:
             progress.sinks[sink.name] = sink.written.rows
+            progress.staging_ms[sink.name] = sink.staging_ms
         if self._connector is not None:
             progress.add_shards(self._connector.results)
         else:

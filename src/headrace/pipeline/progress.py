@@ -35,6 +35,8 @@ class EpochProgress:
     total_ms: int = 0
     sinks: dict[str, int] = field(default_factory=dict)
     """Rows that each sink was given, by its name."""
+    staging_ms: dict[str, int] = field(default_factory=dict)
+    """How long each sink took to stage them, so that a slow one shows."""
     failed: Counter[str] = field(default_factory=Counter)
     warned: Counter[str] = field(default_factory=Counter)
 
@@ -57,7 +59,7 @@ class EpochProgress:
 
     @property
     def combine_ms(self) -> int:
-        """The rest: reading, combining, and what Spark takes for itself."""
+        """The rest: reading, combining, what sinks stage, and what Spark takes for itself."""
         return max(0, self.total_ms - self.quality_ms - self.load_ms - self.store_ms - self.commit_ms)
 
     def to_json(self) -> dict[str, Any]:
@@ -75,7 +77,9 @@ class EpochProgress:
         if self.dead:
             parts.append(f"{self.good:,} good, {self.dead:,} dead")
         parts.append(f"{self.keys:,} keys, {self.loaded:,} loaded, {self.stored:,} stored")
-        parts += [f"{rows:,} to {name}" for name, rows in self.sinks.items()]
+        parts += [
+            f"{rows:,} to {name} in {self.staging_ms.get(name, 0):,} ms" for name, rows in self.sinks.items()
+        ]
         times = [("quality", self.quality_ms), ("combine", self.combine_ms), ("load", self.load_ms)]
         times += [("store", self.store_ms), ("commit", self.commit_ms)]
         shown = ", ".join(f"{name} {ms:,}" for name, ms in times if ms)
