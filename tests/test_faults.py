@@ -52,6 +52,35 @@ def test_it_happens_at_the_given_occurrence(folder: Faults) -> None:
     assert raised.value.errno == errno.EIO
 
 
+def test_what_happened_is_known(folder: Faults) -> None:
+    assert folder.happened("here") is None
+    folder.arm("here", Action.IO_ERROR)
+    with pytest.raises(OSError, match="at here"):
+        folder.meet("here")
+    assert folder.happened("here") is Action.IO_ERROR
+
+
+def test_nobody_gets_past_a_point_before_the_modules_are_there(
+    folder: Faults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.5)\nis_there = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folder.load("slow_to_import")
+    watch = faults._Watch(folder.folder)
+    seen: list[bool] = []
+
+    def pass_by() -> None:
+        watch("somewhere")
+        seen.append(hasattr(sys.modules.get("slow_to_import"), "is_there"))
+
+    threads = [threading.Thread(target=pass_by) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [True] * 3
+
+
 def test_a_full_disk(folder: Faults) -> None:
     folder.arm("here", Action.DISK_FULL)
     with pytest.raises(OSError, match="at here") as raised:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import errno
 import importlib
+import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +21,8 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from headrace.errors import EndpointUnavailable
+
+log = logging.getLogger(__name__)
 
 VARIABLE = "HEADRACE_FAULTS"
 _LOOK_EVERY = 0.02
@@ -81,6 +85,14 @@ class Faults:
         """Points at which somebody waits, or has waited."""
         return self._points("parked")
 
+    def happened(self, point: str) -> Action | None:
+        """What has, there."""
+        try:
+            action, _, _ = (self.folder / "fired" / quote(point, safe=" ")).read_text().rpartition(" ")
+        except FileNotFoundError:
+            return None
+        return Action(action)
+
     def load(self, *modules: str) -> None:
         """Modules that each process imports when it first gets to a point."""
         (self.folder / "modules").write_text("\n".join(modules))
@@ -138,13 +150,16 @@ def _ignore(_: str) -> None:
 
 class _Watch:
     def __init__(self, folder: Path) -> None:
+        log.warning("things go wrong on purpose, as %s says (%s)", folder, VARIABLE)
         self._faults = Faults(folder)
+        self._loading = threading.RLock()  # nobody gets past a point before all modules are there
         self._is_loaded = False
 
     def __call__(self, point: str) -> None:
-        if not self._is_loaded:
-            self._is_loaded = True
-            self._faults.import_modules()
+        with self._loading:
+            if not self._is_loaded:
+                self._is_loaded = True
+                self._faults.import_modules()
         self._faults.meet(point)
 
 

@@ -6,6 +6,7 @@ from threading import Lock
 from typing import Any
 from uuid import uuid4
 
+from headrace.errors import EndpointError
 from headrace.model.checkpoints import JsonObject
 from headrace.sinks.contract import Epoch, Sink
 
@@ -16,6 +17,7 @@ class MemoryTarget:
     def __init__(self) -> None:
         self.lock = Lock()
         self.staged: dict[str, tuple[int, Any]] = {}
+        """The fence under which it was staged, and rows."""
         self.committed: dict[int, Any] = {}
         """What readers see, by epoch."""
 
@@ -36,20 +38,24 @@ class MemorySink(Sink):
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:  # noqa: ARG002
         kept = handle["staged"] if handle else None
         with self.target.lock:
-            for staged in [name for name in self.target.staged if name != kept]:
-                del self.target.staged[staged]
+            for name, (under, _) in list(self.target.staged.items()):
+                if name != kept and under < fence:
+                    del self.target.staged[name]
 
     def prepare(self, epoch: Epoch, rows: Any) -> JsonObject:
         staged = f"{epoch.number}-{epoch.fence}-{uuid4().hex}"
         with self.target.lock:
-            self.target.staged[staged] = (epoch.number, list(rows))
+            self.target.staged[staged] = (epoch.fence, list(rows))
         return {"staged": staged}
 
     def commit(self, epoch: int, handle: JsonObject) -> None:
         with self.target.lock:
             staged = self.target.staged.pop(handle["staged"], None)
-            if staged is not None and epoch not in self.target.committed:
-                self.target.committed[epoch] = staged[1]
+            if epoch in self.target.committed:
+                return
+            if staged is None:
+                raise EndpointError(f"sink {self.name}: what was staged for epoch {epoch} is gone")
+            self.target.committed[epoch] = staged[1]
 
     def abort(self, epoch: int, handle: JsonObject) -> None:  # noqa: ARG002
         with self.target.lock:

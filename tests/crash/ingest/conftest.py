@@ -7,8 +7,8 @@ import pytest
 
 from devtools.iceberg_rest import IcebergRestCatalog
 from devtools.s3_server import S3Server
-from tests.crash.ingest.journal import Journal
-from tests.crash.ingest.surroundings import Surroundings
+from headrace.certify.ingest.journal import Journal
+from headrace.certify.ingest.surroundings import Surroundings
 
 
 @pytest.fixture
@@ -18,11 +18,7 @@ def journal() -> Journal:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Surroundings:
-    """Folders and an SQLite catalog, as a server has by default, but outside of its data folder."""
-    lake = tmp_path / "lake"
-    lake.mkdir()
-    catalog = {"type": "sql", "uri": f"sqlite:///{lake}/catalog.db", "warehouse": f"file://{lake}/warehouse"}
-    return Surroundings(tmp_path, {"url": (lake / "objects").as_uri()}, catalog)
+    return Surroundings.in_folder(tmp_path)
 
 
 @pytest.fixture

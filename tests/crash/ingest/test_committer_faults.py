@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 import psutil
 
+from headrace.certify.ingest.journal import WAIT_SECONDS, Journal
+from headrace.certify.ingest.surroundings import Surroundings
+from headrace.certify.ingest.writers import Loader, ProducerLoader, StockLoader
 from headrace.model.tiers import Tier
 from headrace.testing.ingest_process import IngestProcess
-from tests.crash.ingest.journal import WAIT_SECONDS, Journal
-from tests.crash.ingest.oracle import read_tables
-from tests.crash.ingest.surroundings import Surroundings, committers_of
-from tests.crash.ingest.writers import Loader, ProducerLoader, StockLoader
+from tests.crash.ingest.committers import committers_of
 
 KILLS = 8
 OVERTAKING_SECONDS = 15.0
@@ -63,7 +63,7 @@ def test_the_committer_is_killed(surroundings: Surroundings, journal: Journal) -
                 killed = committer.pid
                 journal.await_news(Tier.LOCAL_DISK)
             assert server.is_running
-        surroundings.assert_exactly_once(journal, server, Tier.LOCAL_DISK)
+        surroundings.check(journal, server, Tier.LOCAL_DISK)
 
 
 def test_the_committer_hangs(folders: Surroundings, journal: Journal) -> None:
@@ -74,7 +74,7 @@ def test_the_committer_hangs(folders: Surroundings, journal: Journal) -> None:
             committer = committer_of(server)
             committer.suspend()
             journal.await_news(Tier.OBJECT_STORAGE, 200)
-            assert_committed_are_there(folders, journal)
+            folders.check_committed(journal)
             committer.resume()
             journal.await_news(Tier.COMMITTED, 200)
             assert committer_of(server).pid == committer.pid
@@ -82,16 +82,7 @@ def test_the_committer_hangs(folders: Surroundings, journal: Journal) -> None:
             committer_of(server, other_than=committer.pid)
             journal.await_news(Tier.COMMITTED, 200)
             assert not committer.is_running()
-        folders.assert_exactly_once(journal, server, Tier.LOCAL_DISK)
-
-
-def assert_committed_are_there(surroundings: Surroundings, journal: Journal) -> None:
-    """What was told by now, while the server cannot commit any more."""
-    told = [write for write in journal.so_far().values() if Tier.COMMITTED in dict(write.told)]
-    found = read_tables(surroundings.catalog(), surroundings.namespace)
-    assert told
-    early = [write for write in told if write.name not in found.places]
-    assert not early, f"told too early: {early[:3]}"
+        folders.check(journal, server, Tier.LOCAL_DISK)
 
 
 def test_a_committer_outlives_its_server(folders: Surroundings, journal: Journal) -> None:
@@ -111,7 +102,7 @@ def test_a_committer_outlives_its_server(folders: Surroundings, journal: Journal
                 was_overtaken.append(journal.hears(Tier.COMMITTED, 50, OVERTAKING_SECONDS))
                 zombie.resume()
                 await_end(zombie)
-        folders.assert_exactly_once(journal, server, Tier.LOCAL_DISK)
+        folders.check(journal, server, Tier.LOCAL_DISK)
     assert any(was_overtaken)
 
 
@@ -125,7 +116,7 @@ def test_killed_while_its_committer_works(folders: Surroundings, journal: Journa
                 time.sleep(draw.random() * 0.2)
                 server.kill()
                 server.start()
-        folders.assert_exactly_once(journal, server, Tier.LOCAL_DISK)
+        folders.check(journal, server, Tier.LOCAL_DISK)
 
 
 def await_end(process: psutil.Process) -> None:

@@ -4,44 +4,37 @@ from __future__ import annotations
 
 import shutil
 import signal
-import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import headrace
+from headrace.certify.ingest.journal import WAIT_SECONDS, Journal
+from headrace.certify.ingest.surroundings import Surroundings
+from headrace.certify.ingest.writers import Loader, ProducerLoader, StockLoader
 from headrace.errors import HeadraceError
+from headrace.faults import Action, Faults
 from headrace.model.tiers import Tier
 from headrace.testing.ingest_process import IngestProcess
-from tests.crash.ingest.faulty_server import FAULT
-from tests.crash.ingest.journal import WAIT_SECONDS, Journal
-from tests.crash.ingest.surroundings import Surroundings
-from tests.crash.ingest.writers import Loader, ProducerLoader, StockLoader
 
 WORKING = [
-    ("wrote", 60),
-    ("synced", 61),
-    ("created a file", 4),
-    ("put an object", 5),
-    ("looked for the owner", 5),
-    ("asked the tables", 1),
-    ("committed", 1),
-    ("committed", 2),
-    ("removed a file", 2),
-    ("removed an object", 2),
+    ("wal written", 60),
+    ("wal synced", 61),
+    ("wal creating", 4),
+    ("object synced", 5),
+    ("uploader put", 5),
+    ("tables asked", 1),
+    ("commits answered", 1),
+    ("commits answered", 2),
+    ("wal removed", 2),
+    ("segment removed", 2),
 ]
-TAKING_OVER = [("claimed an epoch", 1), ("fetched a segment", 2), ("wrote its identity", 1), ("wrote", 1)]
+TAKING_OVER = [("epoch claimed", 1), ("segment fetched", 2), ("identity written", 1), ("wal written", 1)]
 
 
 @pytest.fixture
-def fault(folders: Surroundings) -> Path:
-    return folders.folder / "fault"
-
-
-def faulty(surroundings: Surroundings, fault: Path) -> IngestProcess:
-    command = (sys.executable, "-m", "tests.crash.ingest.faulty_server", "serve")
-    return surroundings.server(command=command, environment={FAULT: str(fault)})
+def faults(folders: Surroundings) -> Faults:
+    return Faults(folders.folder / "faults")
 
 
 def start_writers(server: IngestProcess, journal: Journal) -> list[Loader]:
@@ -68,33 +61,45 @@ def finish(writers: list[Loader], journal: Journal) -> None:
 @pytest.mark.parametrize("is_disk_lost", [False, True], ids=["restarted", "disk lost"])
 @pytest.mark.parametrize(("step", "occurrence"), WORKING)
 def test_died_at_work(
-    folders: Surroundings, journal: Journal, fault: Path, step: str, occurrence: int, is_disk_lost: bool
+    folders: Surroundings, journal: Journal, faults: Faults, step: str, occurrence: int, is_disk_lost: bool
 ) -> None:
-    fault.write_text(f"{step} {occurrence}")
-    with faulty(folders, fault) as server:
+    faults.arm(step, Action.LOSE, occurrence)
+    with folders.server(environment=faults.environment) as server:
         writers = start_writers(server, journal)
         assert server.process.wait(WAIT_SECONDS) == -signal.SIGKILL, server.log_tail()
-        fault.unlink()
         if is_disk_lost:
             shutil.rmtree(server.data)
         server.start()
         finish(writers, journal)
-        folders.assert_exactly_once(journal, server, Tier.OBJECT_STORAGE if is_disk_lost else Tier.LOCAL_DISK)
+        folders.check(journal, server, Tier.OBJECT_STORAGE if is_disk_lost else Tier.LOCAL_DISK)
 
 
 @pytest.mark.parametrize(("step", "occurrence"), TAKING_OVER)
 def test_died_while_taking_over(
-    folders: Surroundings, journal: Journal, fault: Path, step: str, occurrence: int
+    folders: Surroundings, journal: Journal, faults: Faults, step: str, occurrence: int
 ) -> None:
-    with faulty(folders, fault) as server:
+    with folders.server(environment=faults.environment) as server:
         writers = start_writers(server, journal)
         journal.await_news(Tier.COMMITTED, 50)
         server.kill()
         shutil.rmtree(server.data)
-        fault.write_text(f"{step} {occurrence}")
+        faults.arm(step, Action.LOSE, occurrence)
         with pytest.raises(HeadraceError, match=f"ended with {-signal.SIGKILL}"):
             server.start()
-        fault.unlink()
         server.start()
         finish(writers, journal)
-        folders.assert_exactly_once(journal, server, Tier.OBJECT_STORAGE)
+        folders.check(journal, server, Tier.OBJECT_STORAGE)
+
+
+def test_a_file_that_cannot_be_removed_is_no_gap(
+    folders: Surroundings, journal: Journal, faults: Faults
+) -> None:
+    faults.arm("wal removing", Action.IO_ERROR)
+    with folders.server(environment=faults.environment) as server:
+        writers = start_writers(server, journal)
+        faults.arm("wal removed", Action.LOSE, 10)
+        assert server.process.wait(WAIT_SECONDS) == -signal.SIGKILL, server.log_tail()
+        assert "wal removing" in faults.fired
+        server.start()
+        finish(writers, journal)
+        folders.check(journal, server, Tier.LOCAL_DISK)

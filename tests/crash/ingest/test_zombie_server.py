@@ -13,13 +13,14 @@ import pytest
 
 import headrace
 from devtools.s3_server import S3Server
+from headrace.certify.ingest.journal import WAIT_SECONDS, Journal
+from headrace.certify.ingest.surroundings import Surroundings
+from headrace.certify.ingest.writers import Loader, ProducerLoader, StockLoader
 from headrace.errors import HeadraceError
 from headrace.model.tiers import Tier
 from headrace.testing.ingest_process import IngestProcess
 from tests.client.proxy import Proxy
-from tests.crash.ingest.journal import WAIT_SECONDS, Journal
-from tests.crash.ingest.surroundings import Surroundings, committers_of
-from tests.crash.ingest.writers import Loader, ProducerLoader, StockLoader
+from tests.crash.ingest.committers import committers_of
 
 # What it finds first: that somebody else owns the log, or somebody else's segment under the next number.
 REFUSAL = re.compile("another server took over|already has another segment|is ahead of this log")
@@ -63,7 +64,7 @@ def test_a_zombie_acknowledges_nothing_that_is_not_so(
                 await_refused(writer)
             for writer in (producer, moving):
                 writer.finish()
-            folders.assert_exactly_once(journal, successor, Tier.OBJECT_STORAGE)
+            folders.check(journal, successor, Tier.OBJECT_STORAGE)
             news = [write for name, write in journal.so_far().items() if name not in before]
             told = [
                 write
@@ -90,7 +91,7 @@ def test_a_zombie_whose_successor_has_done_nothing_yet(folders: Surroundings, jo
             producer.start()
             journal.await_news(Tier.COMMITTED, 100)
             producer.finish()
-            folders.assert_exactly_once(journal, successor, Tier.OBJECT_STORAGE)
+            folders.check(journal, successor, Tier.OBJECT_STORAGE)
 
 
 def await_refusal(server: IngestProcess) -> None:
@@ -153,4 +154,4 @@ def test_a_zombie_that_cannot_reach_the_store(
             await_refusal(zombie)
             await_refused(staying)
             producer.finish()
-            folders.assert_exactly_once(journal, successor, Tier.OBJECT_STORAGE)
+            folders.check(journal, successor, Tier.OBJECT_STORAGE)

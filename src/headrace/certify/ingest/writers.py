@@ -11,12 +11,13 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-import headrace
+from headrace.certify.ingest.journal import Broken, Journal, Write
+from headrace.client import connect
 from headrace.client.receipts import Receipt
 from headrace.client.sender import Reconnect
+from headrace.client.writer import Writer
 from headrace.errors import HeadraceError, WriteLost
 from headrace.model.tiers import Tier
-from tests.crash.ingest.journal import Journal, Write
 
 SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("number", pa.int64())])
 FLUSH_SECONDS = 120.0
@@ -44,7 +45,8 @@ class Loader(threading.Thread):
         self.join(timeout)
         if self._failure is not None:
             raise self._failure
-        assert not self.is_alive(), f"{self.name} was not told everything in {timeout:.0f} s"
+        if self.is_alive():
+            raise Broken(f"{self.name} was not told everything in {timeout:.0f} s")
 
     def stop(self) -> None:
         """For a server that will not answer any more."""
@@ -79,11 +81,18 @@ class ProducerLoader(Loader):
     ) -> None:
         super().__init__(name, url, collection, journal, pause)
         self._retain = retain
+        self._writer: Writer | None = None
+
+    def stop(self) -> None:
+        super().stop()
+        if self._writer is not None:
+            with suppress(HeadraceError):
+                self._writer.close(0)
 
     def _write_all(self) -> None:
         reconnect = Reconnect(first_pause=0.05, longest_pause=0.2, give_up_after=None)
-        with headrace.connect(self._url) as client:
-            writer = client.writer(
+        with connect(self._url) as client:
+            writer = self._writer = client.writer(
                 self._collection,
                 producer=self.name,
                 retain=self._retain,

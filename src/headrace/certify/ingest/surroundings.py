@@ -9,18 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 from pyiceberg.catalog import Catalog, load_catalog
 
-import headrace
+from headrace.certify.ingest.journal import Broken, Journal
+from headrace.certify.ingest.oracle import EndState, Found, read_tables, snapshots_not_holding, some
+from headrace.client import connect
 from headrace.model.tiers import Tier
 from headrace.testing.ingest_process import IngestProcess
-from tests.crash.ingest.journal import Journal
-from tests.crash.ingest.oracle import assert_exactly_once, assert_snapshots_hold_writes, read_tables
 
 # Everything often, so that a fault at any moment meets everything.
 INGEST = {"segment_seconds": 0.05, "commit_interval": 0.1, "commit_timeout": 60}
-_COMMITTER = "headrace.ingest.iceberg.committer_process"
 
 
 @dataclass
@@ -30,6 +28,18 @@ class Surroundings:
     """As in the configuration."""
     catalog_properties: dict[str, str]
     namespace: str = "crash"
+
+    @staticmethod
+    def in_folder(folder: Path) -> Surroundings:
+        """Folders and an SQLite catalog, as a server has by default, but outside of its data folder."""
+        lake = folder / "lake"
+        lake.mkdir(parents=True)
+        catalog = {
+            "type": "sql",
+            "uri": f"sqlite:///{lake}/catalog.db",
+            "warehouse": f"file://{lake}/warehouse",
+        }
+        return Surroundings(folder, {"url": (lake / "objects").as_uri()}, catalog)
 
     def server(
         self,
@@ -59,20 +69,30 @@ class Surroundings:
     def catalog(self) -> Catalog:
         return load_catalog("headrace", **self.catalog_properties)
 
-    def assert_exactly_once(self, journal: Journal, server: IngestProcess, binding: Tier) -> None:
+    def end_state(self, journal: Journal, server: IngestProcess) -> EndState:
         """Brings everything into the tables first."""
-        with headrace.connect(server.url) as client:
+        with connect(server.url) as client:
             client.flush(Tier.COMMITTED, timeout=100)
             given = sorted(journal.given)[-5000:]
             told = client.watermarks(lsns=given)
         catalog = self.catalog()
         found = read_tables(catalog, self.namespace)
-        assert_exactly_once(journal, found, told["lost"], binding)
-        assert_snapshots_hold_writes(journal, catalog, self.namespace)
-        wrong = [
-            lsn for lsn in given if told["lsns"][str(lsn)] != ("COMMITTED" if lsn in found.names else "LOST")
-        ]
-        assert not wrong, f"the server is wrong about {wrong[:3]}"
+        early = snapshots_not_holding(journal, catalog, self.namespace)
+        said = {lsn: told["lsns"][str(lsn)] for lsn in given}
+        return EndState(journal, found, told["lost"], said, early)
+
+    def check(self, journal: Journal, server: IngestProcess, binding: Tier) -> None:
+        """Once everything is in the tables; what was told at the binding tier, or above, has to be so."""
+        for finding in self.end_state(journal, server).findings(binding):
+            raise Broken(finding.text)
+
+    def check_committed(self, journal: Journal) -> None:
+        """What was told by now, before the server can commit any more."""
+        told = [write for write in journal.so_far().values() if Tier.COMMITTED in dict(write.told)]
+        found = read_tables(self.catalog(), self.namespace) if told else Found()
+        early = [write for write in told if write.name not in found.places]
+        if early:
+            raise Broken(f"writes that were told to be committed too early: {some(early)}")
 
     def _without_pandas(self) -> dict[str, str]:
         """Arrow loads pandas where it is installed, as it is here for the client's tests.
@@ -83,12 +103,3 @@ class Surroundings:
         folder.mkdir(exist_ok=True)
         (folder / "pandas.py").write_text("raise ImportError('not for servers')\n")
         return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))}
-
-
-def committers_of(server: IngestProcess) -> list[psutil.Process]:
-    """The server's processes that commit: one, or none while it starts."""
-    try:
-        children = psutil.Process(server.pid).children()
-        return [child for child in children if _COMMITTER in child.cmdline()]
-    except psutil.Error:
-        return []

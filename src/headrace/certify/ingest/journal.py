@@ -6,10 +6,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, UnexpectedFailure
 from headrace.model.tiers import Tier
 
 WAIT_SECONDS = 120.0
+
+
+class Broken(UnexpectedFailure):
+    """What was promised is not so; the message says what."""
 
 
 @dataclass
@@ -26,6 +30,10 @@ class Write:
     snapshot_id: int | None = None
     error: HeadraceError | None = None
 
+    def __str__(self) -> str:
+        told = ", ".join(f"{tier.name} as {lsn}" for tier, lsn in sorted(self.told.items()))
+        return f"{self.name} ({f'told {told}' if told else 'told nothing'})"
+
 
 class Journal:
     """Thread-safe."""
@@ -34,13 +42,16 @@ class Journal:
         self.writes: dict[str, Write] = {}
         self.given: dict[int, set[str]] = {}
         """Which writes were ever told that this is their LSN: one, or something is wrong."""
+        self.disordered: list[str] = []
+        """Writes without a producer that were told before one of the same writer that came first, or of a
+        higher tier first."""
+        self._last_lsns: dict[str, int] = {}
         self._notices = dict.fromkeys(Tier, 0)
         self._changed = threading.Condition()
 
     def wrote(self, name: str, collection: str, rows: int, *, is_once: bool) -> Write:
         """Before it is sent."""
         with self._changed:
-            assert name not in self.writes
             write = self.writes[name] = Write(name, collection, rows, is_once)
             return write
 
@@ -53,10 +64,22 @@ class Journal:
         with self._changed:
             if lsn:
                 self.given.setdefault(lsn, set()).add(write.name)
+            if not write.is_once:
+                self._look_at_order(write, lsn, tier)
             write.told[tier] = lsn
             write.snapshot_id = snapshot_id or write.snapshot_id
             self._notices[tier] += 1
             self._changed.notify_all()
+
+    def _look_at_order(self, write: Write, lsn: int, tier: Tier) -> None:
+        writer = write.name.rpartition("-")[0]
+        if tier is Tier.MEMORY:
+            last, self._last_lsns[writer] = self._last_lsns.get(writer, 0), lsn
+            is_late = lsn <= last
+        else:
+            is_late = not write.told or tier < max(write.told)
+        if is_late:
+            self.disordered.append(write.name)
 
     def failed(self, write: Write, error: HeadraceError) -> None:
         with self._changed:
@@ -79,5 +102,6 @@ class Journal:
             for _ in range(int(WAIT_SECONDS)):
                 if self._changed.wait_for(lambda: self._notices[tier] >= wanted, 1.0):
                     return
-                assert not is_over(), f"over before any write reached {tier.name}"
-        raise AssertionError(f"no write reached {tier.name} in {WAIT_SECONDS:.0f} s")
+                if is_over():
+                    raise Broken(f"over before any write reached {tier.name}")
+        raise Broken(f"no write reached {tier.name} in {WAIT_SECONDS:.0f} s")

@@ -1,0 +1,1 @@
+"""Delivery guarantees, shown by runs in which things go wrong on purpose."""

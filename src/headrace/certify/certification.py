@@ -1,0 +1,284 @@
+"""A whole certification: every cell of the matrix, every defect, and the report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+from headrace.certify.chain import Chain, Surroundings
+from headrace.certify.drawing import drawn_rounds
+from headrace.certify.endpoints import Endpoints
+from headrace.certify.feeds import Feed
+from headrace.certify.ingest.certification import certify_ingest, scenarios_of_ingest, soak_ingest
+from headrace.certify.ingest.scenarios import Scenario as IngestScenario
+from headrace.certify.lanes import Lane
+from headrace.certify.meanings import MEANINGS
+from headrace.certify.memory import certify_memory, seeded_memory
+from headrace.certify.progress import Progress, Steps, Told
+from headrace.certify.results import NOT_REMOVED, Cell, Report, Seeded
+from headrace.certify.rounds import Round, rounds_of
+from headrace.certify.scenarios import HOST_LOST, SCENARIOS, Between, Scenario
+from headrace.certify.seeding import seeded
+from headrace.certify.versions import versions
+from headrace.errors import ConfigError, HeadraceError
+from headrace.pipeline.settings import Guarantee, Profile
+
+# Elsewhere everything is tried; what a profile changes is what a start finds of the state.
+_OF_PROFILE = {
+    Profile.DEV_LOCAL: ("killed before the decision", "killed after the decision", "killed after commit"),
+    Profile.DISTRIBUTED_DURABLE: (
+        "killed before the decision",
+        "killed after the decision",
+        "killed after commit",
+        "woken before the decision",
+        "host lost",
+    ),
+}
+
+_INGEST_SOAKS = 0.2
+
+
+@dataclass(frozen=True)
+class Options:
+    endpoints: Endpoints = field(default_factory=Endpoints)
+    quick: bool = False
+    scenarios: tuple[str, ...] = ()
+    """Names; all if empty."""
+    soak_minutes: float = 0.0
+    seed: int = 0
+    ingest: bool = True
+    seeded: tuple[str, ...] = ()
+    """Scenarios that were tried with their defects before."""
+
+    @property
+    def mode(self) -> str:
+        return "soak" if self.soak_minutes else "quick" if self.quick else "full"
+
+    def chosen(self, profile: Profile) -> list[Scenario]:
+        found = [*SCENARIOS, HOST_LOST]
+        if profile in _OF_PROFILE:
+            found = [one for one in found if one.name in _OF_PROFILE[profile]]
+        else:
+            found.remove(HOST_LOST)
+        if self.quick:
+            found = [one for one in found if one.is_quick]
+        if self.scenarios:
+            found = [one for one in found if one.name in self.scenarios]
+        return found
+
+    @property
+    def soaked(self) -> list[Scenario | IngestScenario]:
+        """What is drawn from. The clock, and copies of endpoints, are for all lanes at once."""
+        usable = [one for one in SCENARIOS if one.between not in (Between.CLOCK_BACK, Between.RESTORED)]
+        found = [*usable, *(scenarios_of_ingest(quick=False) if self.ingest else ())]
+        return [one for one in found if not self.scenarios or one.name in self.scenarios]
+
+    @property
+    def ingest_scenarios(self) -> list[IngestScenario]:
+        if not self.ingest or self.soak_minutes:
+            return []
+        found = scenarios_of_ingest(self.quick and not self.scenarios)
+        return [one for one in found if not self.scenarios or one.name in self.scenarios]
+
+    def check(self) -> None:
+        for name in self.scenarios:
+            if name not in MEANINGS:
+                known = ", ".join(sorted(MEANINGS))
+                raise ConfigError(f"there is no scenario {name!r}; there are: {known}")
+        if self.soak_minutes and not self.soaked:
+            raise ConfigError(f"--soak draws from other scenarios than {', '.join(self.scenarios)}")
+
+
+class Certification:
+    def __init__(self, folder: Path, options: Options, told: Told = lambda _text, _share: None) -> None:
+        options.check()
+        self._folder, self._options, self._told = folder, options, told
+        bucket = options.endpoints.bucket
+        self._bucket = bucket.below(f"headrace-certify-{uuid4().hex}") if bucket else None
+        self._endpoints = replace(options.endpoints, bucket=self._bucket)
+        self._cells: list[Cell] = []
+        self._seeded: list[Seeded] = []
+        self._unremoved: list[str] = []
+
+    def run(self) -> Report:
+        began, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+        found = versions() | self._check()
+        parts = self._parts()
+        progress = Progress(self._told, {name: weight for name, (weight, _) in parts.items()})
+        for name, (_, run) in parts.items():
+            run(progress.part(name))
+        return Report(
+            seed=self._options.seed,
+            began=began,
+            seconds=round(time.monotonic() - clock, 1),
+            mode=self._options.mode,
+            versions=found,
+            cells=tuple(self._cells),
+            seeded=tuple(self._seeded),
+            notes=self._notes(),
+        )
+
+    def _check(self) -> dict[str, str]:
+        """That every endpoint answers, before anything is begun; and what servers are there."""
+        folder = self._folder / "check"
+        folder.mkdir(parents=True)
+        profile = Profile.SINGLE_NODE_DURABLE
+        catalog = self._endpoints.catalog(profile, folder)
+        found: dict[str, str] = {}
+        if self._bucket is not None:
+            self._bucket.look()
+        for target in self._endpoints.targets(profile, folder, catalog, quick=self._options.quick):
+            target.check()
+            found |= target.versions()
+        return found
+
+    def _parts(self) -> dict[str, tuple[float, Callable[[Steps], None]]]:
+        """What is done, in this order, and how long it takes next to the others."""
+        options = self._options
+        if options.soak_minutes:
+            return self._soaking()
+        parts: dict[str, tuple[float, Callable[[Steps], None]]] = {}
+        if some := options.ingest_scenarios:
+            parts["ingest"] = (len(some) / 3, self._certify_ingest)
+        for profile in self._endpoints.profiles():
+            chosen = options.chosen(profile)
+            if chosen and not (options.quick and profile is not Profile.SINGLE_NODE_DURABLE):
+                parts[str(profile)] = (1 + len(chosen), partial(self._certify, profile))
+        if self._endpoints.embedded and not self._endpoints.only and not options.scenarios:
+            parts["memory"] = (0, self._certify_memory)
+        if chosen := self._seedable():
+            parts["with defects"] = (1 + len(chosen) / 2, self._seed)
+        return parts
+
+    def _seedable(self) -> list[Scenario]:
+        profiles = [Profile.SINGLE_NODE_DURABLE] if self._options.quick else self._endpoints.profiles()
+        chosen = [one for profile in profiles for one in self._options.chosen(profile)]
+        return list({one.name: one for one in chosen if one.name not in self._options.seeded}.values())
+
+    def _certify_ingest(self, steps: Steps) -> None:
+        options = self._options
+        cells, found = certify_ingest(
+            self._folder / "ingest", options.seed, options.ingest_scenarios, options.quick, steps
+        )
+        self._cells += cells
+        self._seeded += found
+
+    def _certify_memory(self, steps: Steps) -> None:
+        steps("given up at each step")
+        self._cells.append(certify_memory(self._options.seed))
+        self._seeded += seeded_memory()
+
+    def _seed(self, steps: Steps) -> None:
+        self._seeded += seeded(self._folder / "defects", self._seedable(), steps)
+
+    def _certify(self, profile: Profile, steps: Steps) -> None:
+        scenarios = self._options.chosen(profile)
+
+        def rounds(lanes: Sequence[Lane]) -> list[Round]:
+            found = rounds_of([(lane, one) for one in scenarios for lane in lanes if _is_tried(one, lane)])
+            steps.expect(1 + len(found))
+            return found
+
+        self._run(profile, rounds, steps)
+
+    def _soaking(self) -> dict[str, tuple[float, Callable[[Steps], None]]]:
+        """The ingest server has a part of the time, and pipelines have the rest."""
+        seconds = 60 * self._options.soak_minutes
+        some = [one for one in self._options.soaked if isinstance(one, IngestScenario)]
+        others = [one for one in self._options.soaked if isinstance(one, Scenario)]
+        share = 0.0 if not some else _INGEST_SOAKS if others else 1.0
+        parts: dict[str, tuple[float, Callable[[Steps], None]]] = {}
+        if some:
+            parts["ingest"] = (share, partial(self._soak_ingest, some, share * seconds))
+        if others:
+            parts["pipelines"] = (1 - share, partial(self._soak, others, (1 - share) * seconds))
+        return parts
+
+    def _soak_ingest(self, scenarios: Sequence[IngestScenario], seconds: float, steps: Steps) -> None:
+        self._cells += soak_ingest(self._folder / "ingest", self._options.seed, scenarios, seconds, steps)
+
+    def _soak(self, scenarios: Sequence[Scenario], seconds: float, steps: Steps) -> None:
+        began = time.monotonic()
+        self._run(
+            Profile.SINGLE_NODE_DURABLE,
+            lambda lanes: drawn_rounds(lanes, scenarios, self._options.seed, began + seconds),
+            lambda text: steps.at(text, (time.monotonic() - began) / seconds),
+        )
+
+    def _run(
+        self,
+        profile: Profile,
+        rounds: Callable[[Sequence[Lane]], Iterable[Round]],
+        told: Callable[[str], None],
+    ) -> None:
+        folder = self._folder / str(profile)
+        data = folder / "data"
+        for one in (data, folder / "catalog"):
+            one.mkdir(parents=True, exist_ok=True)
+        catalog = self._endpoints.catalog(profile, folder / "catalog" if _is_far(profile) else data)
+        surroundings = Surroundings(folder, profile, {**self._state(profile), "catalog": catalog.to_json()})
+        targets = self._endpoints.targets(profile, folder / "endpoints", catalog, quick=self._options.quick)
+        suffix = f"-{uuid4().hex[:6]}"
+        feeds = self._endpoints.feeds(catalog)
+        lanes = [Lane(feed, target, suffix) for feed in feeds for target in targets]
+        with ExitStack() as stack:
+            for target in targets:
+                stack.enter_context(target.running())
+            stack.callback(self._remove, lanes, feeds)
+            chain = Chain(surroundings, lanes, self._options.seed, told)
+            chain.run(rounds(lanes))
+        for lane in lanes:
+            claimed = Guarantee(chain.guarantees.get(lane.name, Guarantee.AT_LEAST_ONCE))
+            evidence = tuple(chain.evidence[lane.name])
+            self._cells.append(Cell(lane.feed.name, lane.target.name, str(profile), claimed, evidence))
+
+    def _remove(self, lanes: Sequence[Lane], feeds: Sequence[Feed]) -> None:
+        """Whatever cannot be is told, and is in the way of nothing else."""
+        for lane in lanes:
+            self._try_to(f"what {lane.name} has in {lane.target.name}", lambda one=lane: one.remove())  # type: ignore[misc]
+        for feed in feeds:
+            names = [lane.name for lane in lanes if lane.feed is feed]
+            self._try_to(f"the source {feed.name}", lambda one=feed, of=names: one.remove(of))  # type: ignore[misc]
+        if self._bucket is not None:
+            self._try_to(self._bucket.url, self._bucket.empty)
+
+    def _try_to(self, what: str, remove: Callable[[], None]) -> None:
+        try:
+            remove()
+        except Exception as error:  # noqa: BLE001 - each endpoint has its own, and the evidence is more
+            said = error.message if isinstance(error, HeadraceError) else repr(error)
+            self._unremoved.append(f"{NOT_REMOVED}{what}: {said}")
+
+    def _state(self, profile: Profile) -> dict[str, object]:
+        if not _is_far(profile):
+            return {}
+        assert self._bucket is not None
+        return {"state": {"url": f"{self._bucket.url}/state", "options": dict(self._bucket.options)}}
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = list(self._unremoved)
+        if self._bucket is None:
+            notes.append("distributed-durable was not tried: it wants a bucket (--endpoint s3=...)")
+        if not self._endpoints.kafka:
+            notes.append(
+                "Kafka was not tried, as source or as sink: name brokers (--endpoint kafka=HOST:PORT)"
+            )
+        for one in self._endpoints.connectors:
+            name = one["name"]
+            notes.append(f"tables of connector {name} are left where it has put them: it removes none")
+        return tuple(notes)
+
+
+def _is_tried(scenario: Scenario, lane: Lane) -> bool:
+    """All with one source, and with others those to which it matters."""
+    return bool(scenario.arms(lane)) and (lane.feed.is_first or scenario.is_of_source)
+
+
+def _is_far(profile: Profile) -> bool:
+    return profile is Profile.DISTRIBUTED_DURABLE

@@ -1,0 +1,27 @@
+"""What defects are called; the modules beside this one put them into the process that imports them."""
+
+from __future__ import annotations
+
+BEGUN_IS_DECIDED = "an epoch that was begun is taken for decided"
+HANDLE_LOST = "the recovery log does not keep handles"
+DECIDED_IS_COMMITTED = "a decided epoch is taken for committed"
+NUMBERED_ANEW = "epochs are numbered by the coordinator, not by Spark"
+FOLDER_TRUSTED = "Spark's checkpoint folder is taken as it is"
+OPENING_FORGETS = "a decision counts only if nobody has opened the log since"
+OFFSETS_REWOUND = "the checkpoint is made anew one epoch too early"
+LOG_OUTRANKS = "the recovery log outranks the endpoint"
+LAST_BY_CLOCK = "the last record is the one with the latest time"
+FENCE_NOT_CHECKED = "the recovery log's fence is not checked"
+FAILED_IS_DECIDED = "a decision that could not be written is taken for made"
+FAILED_IS_COMMITTED = "a commit that failed is taken for done"
+
+CHECKPOINT_OUTSIDE = "the checkpoint is not in the endpoint's transaction"
+ENDPOINT_FENCE_NOT_CHECKED = "the endpoint's fence is not checked"
+COMMIT_AGAIN = "commit is not idempotent"
+PUBLISHED_IN_PREPARE = "prepare publishes at once"
+LEFT_BEHIND = "what was staged and never decided is not removed"
+BROKEN_IS_DONE = "a connection that broke is taken for an answer"
+MARK_UNKNOWN = "the mark of who has taken over is taken for another checkpoint"
+SINK_NOT_ASKED = "sinks are not asked what they have"
+STATE_ON_HOST = "the state is on the host's disk"
+LOST_ATTEMPT_COUNTS = "what a lost task attempt has written counts"

@@ -1,0 +1,77 @@
+"""The process of a certification's pipelines, which is killed, frozen, and started again.
+
+    python -m headrace.certify.driver headrace.yaml
+
+It does what `headrace run` does, once for each line `run` that it reads, up to the end of what is there, and
+tells everything in lines of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from headrace.config import load_config
+from headrace.errors import HeadraceError
+from headrace.faults import reached
+from headrace.pipeline.committing import Patience
+from headrace.pipeline.guarantee import Compiled
+from headrace.pipeline.progress import EpochProgress
+from headrace.pipeline.runner import Runner
+from headrace.pipeline.settings import PipelineSettings, Trigger
+
+_PATIENCE = Patience(first_pause=0.2, longest_pause=2.0)
+
+
+class Told:
+    """A reporter that tells the process which has started this one."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+
+    def planned(self, name: str, compiled: Compiled, actions: str) -> None:  # noqa: ARG002
+        self.say("planned", name, guarantee=compiled.guarantee)
+
+    def state(self, name: str, text: str) -> None:
+        self.say("state", name, state=text)
+
+    def epoch(self, name: str, progress: EpochProgress) -> None:
+        self.say("epoch", name, epoch=progress.epoch)
+
+    def step(self, name: str, step: str) -> None:
+        pass
+
+    def say(self, event: str, lane: str = "", **more: Any) -> None:
+        with self._lock:
+            sys.stdout.write(json.dumps({"event": event, "lane": lane, **more}) + "\n")
+            sys.stdout.flush()
+
+
+def run(settings: PipelineSettings, names: set[str], told: Told) -> None:
+    chosen = tuple(
+        replace(one, trigger=Trigger(once=True)) for one in settings.materializations if one.name in names
+    )
+    runner = Runner(replace(settings, materializations=chosen), told, _PATIENCE)
+    try:
+        runner.run()
+        failures = {name: error.message for name, error in runner.failures.items()}
+    except HeadraceError as error:  # before any of them was started
+        failures = dict.fromkeys(names, error.message)
+    told.say("ran", failures=failures)
+
+
+def main(file: str) -> None:
+    reached("driver started")  # before anything that a defect may stand in for
+    settings = load_config(Path(file)).pipeline_settings()
+    told = Told()
+    told.say("ready")
+    for line in sys.stdin:
+        run(settings, set(json.loads(line)), told)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,1 @@
+"""What each tier of the ingest server promises, after faults of every kind."""

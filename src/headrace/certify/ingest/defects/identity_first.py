@@ -1,0 +1,23 @@
+"""A data folder says that it is whole before all segments are fetched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.ingest.data_folder import DataFolder, Identity
+from headrace.ingest.store import SegmentStore
+from headrace.wal.recovery import OnWrites, Recovered, recover
+
+
+def _too_early(self: DataFolder, store: SegmentStore, on_writes: OnWrites) -> tuple[Identity, Recovered]:
+    identity = Identity(store.log_id(), store.claim_epoch())
+    self._write(identity)
+    for number in store.numbers():
+        store.fetch(number, self.log)
+    recovered = recover(self.log, on_writes)
+    recovered.start_epoch(identity.epoch)
+    return identity, recovered
+
+
+_patched: Any = DataFolder
+_patched._take_over = _too_early
