@@ -116,7 +116,7 @@ _in_commit = _either(
     lambda lane: lane.driver("sending Acknowledge"), lambda lane: f"committing {lane.sinks[-1]}"
 )
 
-_MESSAGES = [
+MESSAGES = [
     "received Opened",
     "sending Acknowledge",
     "received Acknowledged",
@@ -128,6 +128,7 @@ _MESSAGES = [
     "sending StartCommit",
     "received StartedCommit",
 ]
+"""Arrows of the protocol's sequence diagram, in a task."""
 
 SCENARIOS = [
     Scenario(
@@ -208,7 +209,7 @@ SCENARIOS = [
             "An arrow of the protocol's sequence diagram.",
             _connector(lambda lane, message=message: lane.task(message)),  # type: ignore[misc]
         )
-        for message in _MESSAGES
+        for message in MESSAGES
     ),
     Scenario(
         "woken before the decision",

@@ -38,7 +38,7 @@ from headrace.certify.lanes import Lane
 from headrace.certify.progress import Steps
 from headrace.certify.results import Evidence, Outcome, Seeded
 from headrace.certify.rounds import rounds_of
-from headrace.certify.scenarios import Scenario
+from headrace.certify.scenarios import MESSAGES, Scenario
 from headrace.certify.targets.embedded import embedded_targets
 from headrace.ingest.iceberg.settings import embedded_catalog
 
@@ -74,20 +74,7 @@ SEEDS = [
     Seed("killed again while recovering", (OPENING_FORGETS,), "parquet", _LOST),
     Seed("killed again while settling", (COMMIT_AGAIN,), "parquet", _TWICE),
     Seed("killed in abort", (LEFT_BEHIND,), "delta", _LEFT),
-    *(
-        Seed(f"killed at {message}", (BEGUN_IS_DECIDED,), "sqlite", _LOST)
-        for message in (
-            "received Opened",
-            "sending Acknowledge",
-            "received Acknowledged",
-            "sending Load",
-            "received Loaded",
-            "sending Flush",
-            "received Flushed",
-            "sending Store",
-            "sending StartCommit",
-        )
-    ),
+    *(Seed(f"killed at {message}", (BEGUN_IS_DECIDED,), "sqlite", _LOST) for message in MESSAGES[:-1]),
     Seed("killed at received StartedCommit", (CHECKPOINT_OUTSIDE,), "sqlite", _TWICE),
     Seed("woken before the decision", (FENCE_NOT_CHECKED,), "parquet", "was not refused"),
     Seed("woken after the decision", (FENCE_NOT_CHECKED,), "parquet", "was not refused"),
