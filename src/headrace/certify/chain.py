@@ -331,6 +331,9 @@ class Chain:
         """A lane that never came to its points has shown nothing."""
         for trial in list(self._trials):
             missed = {arm.point for arm in trial.arms} - self._faults.fired
+            why = self._fleet.ended.get(trial.lane.name, "") if self._fleet else ""
+            if missed and why:
+                trial.looks.wrong.append(f"it ended before it came to {', '.join(sorted(missed))}: {why}")
             if missed and not trial.looks.wrong:
                 self._trials.remove(trial)
                 told = f"it never came to {', '.join(sorted(missed))}"
