@@ -22,7 +22,9 @@ from headrace.pipeline.committing import Patience
 from headrace.pipeline.guarantee import Compiled
 from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.runner import Runner
+from headrace.pipeline.session import make_session
 from headrace.pipeline.settings import PipelineSettings, Trigger
+from headrace.pipeline.spark_needs import needs
 
 _PATIENCE = Patience(first_pause=0.2, longest_pause=2.0)
 
@@ -67,6 +69,8 @@ def run(settings: PipelineSettings, names: set[str], told: Told) -> None:
 def main(file: str) -> None:
     reached("driver started")  # before anything that a defect may stand in for
     settings = load_config(Path(file)).pipeline_settings()
+    # With what all lanes need: those that are run first may do without Kafka or Hudi, and Java starts once.
+    make_session(settings.spark, "headrace", needs(settings))
     told = Told()
     told.say("ready")
     for line in sys.stdin:

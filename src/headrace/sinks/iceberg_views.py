@@ -27,6 +27,8 @@ def merge(
         state = table.state()
     table.java.manageSnapshots().createBranch(branch, state.main).commit()
     session = rows.sparkSession
+    # A stream has a session of its own, which may remember the table as it was before the branch was made.
+    session.sql(f"REFRESH TABLE {table.name}")
     source = f"headrace_{uuid4().hex}"
     rows.createOrReplaceTempView(source)
     same = " AND ".join(f"t.{quoted(column)} <=> s.{quoted(column)}" for column in columns)
