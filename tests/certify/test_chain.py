@@ -18,7 +18,7 @@ from headrace.certify.targets.embedded import embedded_targets
 from headrace.certify.targets.sqlite_served import ServedSqliteTarget
 from headrace.ingest.iceberg.settings import embedded_catalog
 
-# Others are run by `headrace certify --quick`, which is a test too, and by those of killed sinks.
+# Others are run by `headrace certify --quick`, which is a test too.
 TRIED = ("killed while shards are taken over", "connection cut", "connection stalled", "task attempt lost")
 
 

@@ -1,87 +1,13 @@
-"""Pipelines with sinks meet their end before, in and after each step, and each sink has every row once.
-
-Scenarios are those of `headrace certify`. Files and tables are in object storage but for Hudi's.
-"""
+"""The driver is killed before, in and after each step of its sinks, and each has every row once."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from pathlib import Path
-
 import pytest
 
-from devtools.kafka_broker import KafkaBroker
-from devtools.s3_server import S3Server
-from headrace.certify.chain import Chain, Surroundings
-from headrace.certify.feeds import CollectionFeed, KafkaFeed
-from headrace.certify.lanes import Lane
-from headrace.certify.results import Outcome
-from headrace.certify.rounds import rounds_of
-from headrace.certify.scenarios import SCENARIOS
-from headrace.certify.targets.delta import DeltaTarget
-from headrace.certify.targets.hudi import HudiTarget
-from headrace.certify.targets.iceberg import IcebergTarget
-from headrace.certify.targets.kafka import KafkaTarget
-from headrace.certify.targets.parquet import ParquetTarget
-from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog
-from headrace.sinks.kafka_options import ClientOptions
 from tests.crash.pipeline.killing import Driver, finish
 from tests.pipeline.scenario import Scenario
 from tests.pipeline.scenarios import MakeScenario
 from tests.pipeline.sink_places import PLACES, SinkPlace, assert_sink_exact
-from tests.sinks.s3_place import s3_options
-
-TRIED = (
-    "killed before prepare",
-    "killed in prepare",
-    "killed between two prepares",
-    "killed after the decision",
-    "killed in commit",
-    "killed after commit",
-    "killed in abort",
-    "woken after the decision",
-    "task attempt lost",
-    "sink unavailable",
-)
-
-
-@pytest.fixture
-def lanes(tmp_path: Path, s3_server: S3Server, s3_bucket: str, kafka_broker: KafkaBroker) -> list[Lane]:
-    bucket, options = f"s3://{s3_bucket}", s3_options(s3_server)
-    (tmp_path / "data").mkdir()
-    properties = {**embedded_catalog(tmp_path / "data").properties, **s3_server.iceberg_properties()}
-    catalog = CatalogSettings(properties={**properties, "warehouse": f"{bucket}/warehouse"})
-    collection = CollectionFeed(catalog)
-    topic = KafkaFeed(ClientOptions(kafka_broker.bootstrap), f"source-of-{s3_bucket}")
-    return [
-        Lane(collection, ParquetTarget(f"{bucket}/parquet", options)),
-        Lane(collection, IcebergTarget(catalog)),
-        Lane(collection, HudiTarget((tmp_path / "hudi").as_uri(), {})),
-        Lane(topic, DeltaTarget(f"{bucket}/delta", options)),
-        Lane(topic, KafkaTarget(kafka_broker.bootstrap, {})),
-    ]
-
-
-@pytest.mark.timeout(1800)
-def test_each_kind_of_sink_at_each_step(lanes: list[Lane], tmp_path: Path) -> None:
-    scenarios = [one for one in SCENARIOS if one.name in TRIED]
-    assert len(scenarios) == len(TRIED)
-    trials = [(lane, one) for one in scenarios for lane in lanes if one.arms(lane)]
-    catalog = next(lane.target for lane in lanes if isinstance(lane.target, IcebergTarget)).catalog
-    chain = Chain(Surroundings(tmp_path, more={"catalog": catalog.to_json()}), lanes, seed=3)
-    with ExitStack() as stack:
-        for lane in lanes:
-            stack.callback(lane.remove)
-        chain.run(rounds_of(trials))
-    found = {
-        (lane, one.scenario): (one.outcome, one.told)
-        for lane, shown in chain.evidence.items()
-        for one in shown
-        if one.outcome is not Outcome.HELD
-    }
-    assert found == {}
-    assert sum(map(len, chain.evidence.values())) == len(trials)
-
 
 # Points of the code at which it dies: one sink is not prepared yet, or both are, or one has committed.
 FAULTS = [
@@ -92,24 +18,33 @@ FAULTS = [
     "published second.orders",
 ]
 STEPS = ["prepared first.orders", "decided"]
+PAIRS = [
+    ("collection", ("iceberg", "view"), ("parquet", "append")),
+    ("kafka", ("kafka", "append"), ("delta", "view")),
+    ("collection", ("hudi", "view"), ("iceberg", "append")),
+    ("kafka", ("hudi", "append"), ("delta", "append")),
+]
+IDS = [f"{source} to {first[0]} and {second[0]}" for source, first, second in PAIRS]
 
 
 @pytest.fixture
-def of_two_formats(
+def scenario_of(
     make_scenario: MakeScenario, request: pytest.FixtureRequest
 ) -> tuple[Scenario, list[SinkPlace]]:
-    scenario, _ = make_scenario("kafka", "sqlite")
+    source, *targets = request.param
+    scenario, _ = make_scenario(source, "sqlite")
     scenario.connector = ""
     places = [
         PLACES[kind](scenario, name, mode, request.getfixturevalue)
-        for name, kind, mode in (("first", "kafka", "append"), ("second", "delta", "view"))
+        for name, (kind, mode) in zip(("first", "second"), targets, strict=True)
     ]
     return scenario, places
 
 
 @pytest.mark.timeout(900)
-def test_two_formats_in_one_epoch(of_two_formats: tuple[Scenario, list[SinkPlace]]) -> None:
-    scenario, places = of_two_formats
+@pytest.mark.parametrize("scenario_of", PAIRS, ids=IDS, indirect=True)
+def test_killed_at_each_step(scenario_of: tuple[Scenario, list[SinkPlace]]) -> None:
+    scenario, places = scenario_of
     scenario.write(60)
     for fault in FAULTS:
         ran = Driver(scenario, fault=fault).end()
@@ -128,9 +63,10 @@ def test_two_formats_in_one_epoch(of_two_formats: tuple[Scenario, list[SinkPlace
 
 
 @pytest.mark.timeout(600)
-def test_one_who_wakes_up_late_changes_nothing(of_two_formats: tuple[Scenario, list[SinkPlace]]) -> None:
+@pytest.mark.parametrize("scenario_of", PAIRS, ids=IDS, indirect=True)
+def test_one_who_wakes_up_late_changes_nothing(scenario_of: tuple[Scenario, list[SinkPlace]]) -> None:
     """It has decided an epoch, and committed it in one of its sinks; others went on from there."""
-    scenario, places = of_two_formats
+    scenario, places = scenario_of
     for _ in range(3):
         scenario.write(60)
     zombie = Driver(scenario, "committed first.orders", "2", "freeze")
@@ -144,3 +80,7 @@ def test_one_who_wakes_up_late_changes_nothing(of_two_formats: tuple[Scenario, l
     assert "was taken over by" in ended.output
     for place in places:
         assert_sink_exact(scenario, place)
+
+
+def test_each_kind_of_sink_is_in_a_pair() -> None:
+    assert {kind for _, *targets in PAIRS for kind, _ in targets} == set(PLACES)
