@@ -148,7 +148,9 @@ class Chain:
     def _try(self, chosen: Round) -> None:
         began, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
         for lane, scenario in chosen:
-            self._trials.append(_Trial(lane, scenario, scenario.arms(lane), began, clock, Looks(lane)))
+            self._trials.append(
+                _Trial(lane, scenario, scenario.arms(lane), began, clock, self._looks_at(lane))
+            )
         if not self._trials:
             return
         names = list(dict.fromkeys(trial.scenario.name for trial in self._trials))
@@ -274,7 +276,7 @@ class Chain:
             self._judge(lane, trials.get(lane.name), ended[lane.name])
 
     def _judge(self, lane: Lane, trial: _Trial | None, failed: str) -> None:
-        looks = trial.looks if trial else Looks(lane)
+        looks = trial.looks if trial else self._looks_at(lane)
         if failed and trial and _may_refuse(trial.scenario):
             trial.told.append(f"refused: {failed}")
             self._drop(lane, trial.scenario.name)
@@ -320,6 +322,9 @@ class Chain:
 
     def _faults_of(self, trial: _Trial) -> list[str]:
         return [*(arm.told(trial.scenario.how) for arm in trial.arms), *trial.scenario.besides]
+
+    def _looks_at(self, lane: Lane) -> Looks:
+        return Looks(lane, keeps_state=self._surroundings.profile is not Profile.DEV_LOCAL)
 
     def _drop(self, lane: Lane, after: str) -> None:
         """What it has is wrong, or is not gone on with, so nothing more can be shown by it."""

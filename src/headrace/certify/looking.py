@@ -18,6 +18,8 @@ class Looks:
     """At one lane, in one scenario."""
 
     lane: Lane
+    keeps_state: bool = True
+    """Whether a start knows what the one before it has staged."""
     wrong: list[str] = field(default_factory=list)
     lost: set[int] = field(default_factory=set)
     doubled: set[int] = field(default_factory=set)
@@ -63,7 +65,7 @@ class Looks:
                 self.wrong.append(f"{name}: {problem}")
             if found.prefix != written:
                 self.wrong.append(f"{name} has {found.prefix} of {written} documents")
-        if left := self.lane.target.left_over(self.lane.name):
+        if self.keeps_state and (left := self.lane.target.left_over(self.lane.name)):
             self.wrong.append(f"left behind: {', '.join(left[:3])}")
 
     def _look(self) -> dict[str, Found]:
