@@ -70,8 +70,9 @@ def to_markdown(report: Report, meanings: Mapping[str, str] | None = None) -> st
 def _intro(report: Report) -> Iterator[str]:
     yield "# Certification"
     yield (
-        "This page is generated, by `make certify`, from a run in which things go wrong on purpose. No cell "
-        "claims what no run has shown. `headrace certify` does the same with your own endpoint."
+        "This page is generated, by `headrace certify --markdown`, from a run in which things go wrong on "
+        "purpose. No cell claims what no run has shown. `headrace certify` does the same with your own "
+        "endpoint."
     )
     yield (
         f"The run began at {_text(moment(report.began))} and took {duration(report.seconds)}, in mode "
