@@ -42,7 +42,7 @@ class Told:
         self.say("state", name, state=text)
 
     def epoch(self, name: str, progress: EpochProgress) -> None:
-        self.say("epoch", name, epoch=progress.epoch)
+        pass
 
     def step(self, name: str, step: str) -> None:
         pass

@@ -36,8 +36,6 @@ class Fleet:
         """Whether a lane goes on failing, so that nothing more can be run."""
         self._failures: Counter[str] = Counter()
         self.guarantees: dict[str, str] = {}
-        self.epochs: dict[str, int] = {}
-        """The last epoch that each lane has decided."""
         self._changed = threading.Condition()
         self._is_over = False
         self._process = subprocess.Popen(
@@ -61,7 +59,7 @@ class Fleet:
 
     def run(self, lanes: Collection[str]) -> None:
         """Begins to run them, from their recovery to the end of what is there."""
-        self.ended, self.epochs = {}, {}
+        self.ended = {}
         self._failures.clear()
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # `wait` tells why
@@ -80,11 +78,6 @@ class Fleet:
             with self._changed:
                 self._changed.wait(_LOOK_EVERY)
         return True
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the process has ended."""
-        return self._is_over
 
     def kill(self) -> None:
         """kill -9, for every process of the session: Python, Spark's JVM, and Spark's workers."""
@@ -138,8 +131,6 @@ class Fleet:
         match told["event"]:
             case "planned":
                 self.guarantees[lane] = str(told["guarantee"])
-            case "epoch":
-                self.epochs[lane] = int(str(told["epoch"]))
             case "state":
                 state = str(told["state"])
                 if state == _DONE:

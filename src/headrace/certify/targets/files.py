@@ -25,7 +25,6 @@ class FilesTarget(Target):
         self._root = Stored(url, lambda below: ObjectStore(below, options))
         self.name = self._root.named("files")
         self._config = {"url": url, "options": dict(options)}
-        self.survives_host = self._root.folder is None
 
     def place(self, lane: str) -> Place:
         return Place({"connector": "files", "config": self._config}, {"resource": {"prefix": lane}})

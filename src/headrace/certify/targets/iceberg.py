@@ -24,7 +24,6 @@ class IcebergTarget(SinkTarget):
     def __init__(self, catalog: CatalogSettings) -> None:
         """The same that the pipeline has."""
         self.catalog = catalog
-        self.survives_host = not catalog.properties.get("warehouse", "").startswith(("file:", "/"))
 
     def location(self, lane: str, mode: str) -> str:
         return f"{_NAMESPACE}.{lane.replace('-', '_')}_{mode}"

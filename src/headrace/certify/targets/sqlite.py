@@ -22,7 +22,6 @@ class SqliteTarget(Target):
     name = "sqlite"
     commits_in_tasks: ClassVar[bool] = True
     can_restore = True
-    survives_host = False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -27,7 +27,6 @@ class StoredTarget(SinkTarget):
         self.name = self._root.named(self.format)
         is_folder = self._root.folder is not None
         self.can_restore = is_folder and self.keeps_copies
-        self.survives_host = not is_folder
 
     def location(self, lane: str, mode: str) -> str:
         return self.stored(lane, mode).url

@@ -49,8 +49,6 @@ class Target(ABC):
     """Whether it commits an epoch with its checkpoint, before that is decided; known of our own."""
     can_restore: bool = False
     """Whether `save` and `restore` work."""
-    survives_host: bool = True
-    """Whether it is anywhere but on the disk that a host takes with it."""
 
     proxy: Proxy | None = None
     """Through which a pipeline reaches it, while it runs; None if it is not reached by a network."""
