@@ -280,6 +280,8 @@ def test_a_sink_that_was_restored_from_an_older_copy_is_refused(
     with pytest.raises(ConfigError, match=r"lake\.orders stands at epoch 0, and by .* up to epoch 2: it was"):
         scenario.run()
     shutil.rmtree(place.folder)
+    with pytest.raises(ConfigError, match=r"lake\.orders has nothing, and by .* up to epoch 2: restore it"):
+        scenario.run()
     shutil.move(right, place.folder)
     scenario.write(60)
     assert [epoch.epoch for epoch in scenario.run().epochs] == [4]

@@ -104,6 +104,14 @@ def _connector(point: Callable[[Lane], str], action: Action = Action.PARK) -> Ar
     return lambda lane: [Arm(point(lane), action)] if lane.has_connector else []
 
 
+def _message(message: str) -> Arms:
+    """Of the protocol, in a task."""
+    is_load = message in LOADS
+    return lambda lane: (
+        [Arm(lane.task(message))] if lane.has_connector and (lane.target.is_loaded or not is_load) else []
+    )
+
+
 def _sinks(point: Callable[[Lane], str], action: Action = Action.PARK) -> Arms:
     return lambda lane: [Arm(point(lane), action)] if lane.sinks else []
 
@@ -129,6 +137,8 @@ MESSAGES = [
     "received StartedCommit",
 ]
 """Arrows of the protocol's sequence diagram, in a task."""
+LOADS = ("sending Load", "received Loaded")
+"""Those that are left out where nothing is loaded."""
 
 SCENARIOS = [
     Scenario(
@@ -207,7 +217,7 @@ SCENARIOS = [
         Scenario(
             f"killed at {message}",
             "An arrow of the protocol's sequence diagram.",
-            _connector(lambda lane, message=message: lane.task(message)),  # type: ignore[misc]
+            _message(message),
         )
         for message in MESSAGES
     ),

@@ -54,6 +54,7 @@ class BindingSink(Sink):
         """`index` is the binding's."""
         self.name = sink.name
         self.index = index
+        self.can_tell = sink.can_tell
         self._sink, self._rows = sink, rows
         self.written = Written()
         """In the last epoch."""

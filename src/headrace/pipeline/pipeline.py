@@ -234,6 +234,7 @@ class Pipeline:
     def _had_rows(self, committed: Mapping[str, RuntimeCheckpoint | None], last: int) -> dict[str, int]:
         """Which epoch was the last, up to one, to bring rows to sinks that stand before it."""
         behind = [name for name, checkpoint in committed.items() if checkpoint and checkpoint.epoch < last]
+        behind += [sink.name for sink in self._row_sinks if sink.can_tell and committed[sink.name] is None]
         decisions = standing(self._log.recent(ALL)) if behind else []
         return {
             name: decision.epoch

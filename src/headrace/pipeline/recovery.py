@@ -84,7 +84,8 @@ def in_sinks(
     letters; of those only that they are of no later epoch is asked.
 
     `had_rows` has the last epoch that brought a sink rows, as far as the log still tells: one that stands
-    before it was restored from an older copy. One that stands before the log alone had none since.
+    before it was restored from an older copy, and one that has nothing has lost it. One that stands before
+    the log alone had none since.
 
     `went_back`: the last thing in the log is that what comes after it was taken back, dead letters too.
     """
@@ -94,7 +95,7 @@ def in_sinks(
     for sink, checkpoint in committed.items():
         if checkpoint is not None:
             _refuse_unknown(name, lineage, logged, sink, checkpoint)
-            _refuse_behind(name, sink, checkpoint, (had_rows or {}).get(sink, -1))
+        _refuse_behind(name, sink, checkpoint, (had_rows or {}).get(sink, -1))
     low = min(endpoint or (), key=lambda checkpoint: checkpoint.epoch, default=logged)
     if low.lineage == lineage and low.epoch > logged.epoch + 1 and (committed or went_back):
         lacking = ", ".join(committed) or "dead letters"
@@ -123,8 +124,14 @@ def _refuse_unknown(
         )
 
 
-def _refuse_behind(name: str, sink: str, checkpoint: RuntimeCheckpoint, had_rows: int) -> None:
-    if checkpoint.epoch < had_rows:
+def _refuse_behind(name: str, sink: str, checkpoint: RuntimeCheckpoint | None, had_rows: int) -> None:
+    if checkpoint is None and had_rows >= 0:
+        raise ConfigError(
+            f"materialization {name!r}: sink {sink} has nothing, and by the recovery log it has committed "
+            f"rows up to epoch {had_rows}: restore it as it was, or give the sink another name if it is to "
+            "begin with what comes now"
+        )
+    if checkpoint is not None and checkpoint.epoch < had_rows:
         raise ConfigError(
             f"materialization {name!r}: sink {sink} stands at epoch {checkpoint.epoch}, and by the recovery "
             f"log it has committed rows up to epoch {had_rows}: it was restored from an older copy, and "

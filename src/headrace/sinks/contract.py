@@ -127,6 +127,8 @@ class RowSink(Sink):
     """What Spark has to have for it, of what `headrace run` can get by itself: `hudi`, `kafka`."""
     can_keep_views: ClassVar[bool] = True
     """Whether the format takes places that have keys."""
+    can_tell: ClassVar[bool] = False
+    """Whether `committed` knows of everything that was ever committed there."""
 
     @classmethod
     @abstractmethod
@@ -168,8 +170,8 @@ class RowSink(Sink):
     def committed(self) -> JsonObject | None:
         """The runtime checkpoint of the last epoch that readers see, as the place itself tells it.
 
-        None if nothing was committed yet, or the format cannot tell. Called after `start` and the commit of
-        what was decided; a recovery log that was lost is made anew from it.
+        None if nothing was committed yet, or the format cannot tell (`can_tell`). Called after `start` and
+        the commit of what was decided; a recovery log that was lost is made anew from it.
         """
         return None
 

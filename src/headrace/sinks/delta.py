@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import pyarrow as pa
 
@@ -44,6 +44,8 @@ _TABLE_PROPERTY = "delta."
 
 class DeltaSink(RowSink):
     """Appends each epoch's rows to a table, or merges them by key. The table is made if it is not there."""
+
+    can_tell: ClassVar[bool] = True
 
     def __init__(self, name: str, place: Place, spark: SparkSession, root: Root | None = None) -> None:
         """`root` is where something was prepared, if not where the place is now."""

@@ -42,6 +42,7 @@ class HudiSink(RowSink):
     """
 
     needs: ClassVar[tuple[str, ...]] = ("hudi",)
+    can_tell: ClassVar[bool] = True
 
     def __init__(self, name: str, place: Place, spark: SparkSession) -> None:
         self.name = name

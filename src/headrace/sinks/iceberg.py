@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pyarrow as pa
 
@@ -62,6 +62,8 @@ class IcebergSink(RowSink):
     published is removed by `abort` and `start`, with its files. Until then nobody may expire snapshots that
     are younger than the longest time that the pipeline may be down in the middle of a commit.
     """
+
+    can_tell: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 from uuid import uuid4
 
 import pyarrow as pa
@@ -61,7 +61,8 @@ if TYPE_CHECKING:
 class KafkaSink(RowSink):
     """Appends each epoch's rows to a topic."""
 
-    can_keep_views = False
+    can_keep_views: ClassVar[bool] = False
+    can_tell: ClassVar[bool] = True
 
     def __init__(self, name: str, place: Place) -> None:
         self.name = name

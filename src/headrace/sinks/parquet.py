@@ -26,6 +26,7 @@ class ParquetSink(RowSink):
     """Appends each epoch's rows. How an epoch becomes visible depends on what the store can do."""
 
     can_keep_views: ClassVar[bool] = False
+    can_tell: ClassVar[bool] = True
 
     def __init__(self, name: str, place: Place) -> None:
         self.name = name

@@ -19,6 +19,7 @@ class FilesTarget(Target):
     """
 
     is_atomic: ClassVar[bool] = False
+    is_loaded: ClassVar[bool] = False
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         """As the connector's own configuration has them, but that a folder is a URL too."""

@@ -74,6 +74,7 @@ class LatestRedisTarget(RedisTarget):
     """Where the last write wins, a replay writes what is there."""
 
     name = "redis-latest"
+    is_loaded: ClassVar[bool] = False
 
     def place(self, lane: str) -> Place:
         place = super().place(lane)

@@ -47,6 +47,8 @@ class Target(ABC):
     """Whether it can be read while a pipeline writes to it."""
     commits_in_tasks: ClassVar[bool] = False
     """Whether it commits an epoch with its checkpoint, before that is decided; known of our own."""
+    is_loaded: ClassVar[bool] = True
+    """Whether a connector is asked for what it has, so that rows are reduced with it."""
     can_restore: bool = False
     """Whether `save` and `restore` work."""
 

@@ -24,6 +24,7 @@ class WebhookTarget(Target):
 
     name = "webhook"
     is_atomic: ClassVar[bool] = False
+    is_loaded: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._server: _Server | None = None
