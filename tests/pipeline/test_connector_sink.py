@@ -164,6 +164,7 @@ class Combined:
     def __init__(self, steps: list[str]) -> None:
         self._steps = steps
         self.good_by_shard = None
+        self.winners = ()
 
     @property
     def combined(self) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -9,12 +10,16 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import headrace
 from headrace.errors import ConfigError, SchemaError
 from headrace.pipeline.library import Materializing
 from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.settings import Action, Rule
+from headrace.pipeline.shard_task import run_shards
+from headrace.pipeline.transaction import ShardJob, ShardResult
+from headrace.pipeline.winners import Winner
 
 
 def table(path: Path, columns: str = "customer, cents", name: str = "sales") -> list[Any]:
@@ -63,6 +68,44 @@ def test_the_last_write_wins_by_the_order_that_is_said(
     rows = sales(spark, ("ann", 3, 9), ("ann", 1, 1), ("ann", 2, 5))
     headrace.materialize(rows, **given, order_by=["at"])
     assert table(tmp_path / "sales.db") == [("ann", 3)]
+
+
+ORDERS = {"number": "at", "instant": "timestamp_seconds(at)", "text": "lpad(at, 3, '0')"}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("left_out", [(), ("_document",)], ids=["with document", "without"])
+def test_whoever_finds_the_last_write_finds_the_same(
+    spark: SparkSession,
+    given: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    order: str,
+    left_out: tuple[str, ...],
+) -> None:
+    """Spark, or the tasks of the shards; null comes before all else, and `k0` is a name like any other."""
+    jobs: list[ShardJob] = []
+
+    def watched(job: ShardJob, combined: list[DataFrame]) -> list[ShardResult]:
+        jobs.append(job)
+        return run_shards(job, combined)
+
+    monkeypatch.setattr("headrace.pipeline.connector_sink.run_shards", watched)
+    draw = random.Random(order)
+    moments = draw.sample(range(500), 300)
+    written: list[tuple[str, int, int | None]]
+    written = [(f"customer {draw.randrange(40)}", cents, at) for cents, at in enumerate(moments)]
+    written += [(f"customer {number}", 1_000 + number, None) for number in range(50)]
+    rows = spark.createDataFrame(written, "customer string, k0 long, at long").repartition(5)
+    ordered = rows.withColumn("at", F.expr(ORDERS[order]))
+    progress = headrace.materialize(ordered, **given, order_by=["at"], shards=3, exclude=left_out)
+    assert isinstance(progress, EpochProgress)
+    in_order = sorted(written, key=lambda row: -1 if row[2] is None else row[2])
+    expected = {customer: cents for customer, cents, _ in in_order}
+    assert table(tmp_path / "sales.db", "customer, k0") == sorted(expected.items())
+    assert (progress.documents, progress.keys) == (350, 50)
+    is_left_to_tasks = bool(left_out) and order != "text"
+    assert [job.winners for job in jobs] == [(Winner.LAST if is_left_to_tasks else None,)]
 
 
 def test_which_is_last_has_to_be_said(spark: SparkSession, given: dict[str, Any]) -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.model.collections import Collection, Field
+from headrace.model.reduction_schema import Strategy
 from headrace.pipeline.combine_arrow import combiner_in_workers
-from headrace.pipeline.combine_jvm import combiner_in_jvm
+from headrace.pipeline.combine_jvm import candidates_in_jvm, combiner_in_jvm
 from headrace.pipeline.frames import MakeFrame
 from headrace.pipeline.reduce_plan import plan_of
+from headrace.pipeline.winners import Winner
+
+_WINNERS = {Strategy.FIRST_WRITE_WINS: Winner.FIRST, Strategy.LAST_WRITE_WINS: Winner.LAST}
 
 
 def combiner(collection: Collection, values: Sequence[Field], *, with_document: bool = True) -> MakeFrame:
@@ -26,6 +30,18 @@ def combiner(collection: Collection, values: Sequence[Field], *, with_document: 
     if plan is None or not _has_columns(collection, values):
         return combiner_in_workers(collection, values, with_document)
     return combiner_in_jvm(collection, plan, values, with_document)
+
+
+def candidates(collection: Collection, values: Sequence[Field]) -> tuple[Winner, MakeFrame] | None:
+    """Which document of a key wins, and what makes a frame of all that might; None if they are reduced.
+
+    The frame is as that of `combiner` without documents, but that it has a row for each document, and
+    `_order`: to choose is left to whoever reads it (`Winners`).
+    """
+    plan = plan_of(collection.schema)
+    if plan is None or plan.root not in _WINNERS or not _has_columns(collection, values):
+        return None
+    return _WINNERS[plan.root], candidates_in_jvm(collection, plan, values)
 
 
 def runs_in_jvm(collection: Collection) -> bool:

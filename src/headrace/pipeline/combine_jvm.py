@@ -14,7 +14,7 @@ from headrace.pipeline.combine_aggregates import append_of, first_or_last, sum_o
 from headrace.pipeline.combine_frame import finished, key_columns, key_names
 from headrace.pipeline.combine_nested import merged_text, reduced_parts
 from headrace.pipeline.document_text import document_text, finite
-from headrace.pipeline.frames import MakeFrame
+from headrace.pipeline.frames import ORDER, MakeFrame
 from headrace.pipeline.json_text import BLANK
 from headrace.pipeline.nested_objects import Part, open_objects
 from headrace.pipeline.reduce_plan import Member, Plan
@@ -42,9 +42,8 @@ def combiner_in_jvm(
     else:
         aggregates, results = _whole(plan.root, columns)
     members = {member: F.col(f"r{index}") for index, member in enumerate(plan.members)}
-    if not with_document:  # whose text has none but finite numbers
-        numbers = [member for member in members if member.type.kind is Kind.NUMBER]
-        members |= {member: finite(member, members[member]) for member in numbers}
+    if not with_document:
+        members = _checked(members)
     chosen = [_value(field, collection, members) for field in values]
     result = finished(collection, chosen, document_text(list(members.items())) if with_document else None)
     aggregates.append(F.count(F.lit(1)).alias("_count"))
@@ -56,6 +55,26 @@ def combiner_in_jvm(
         return reduced.select(*result)
 
     return combine
+
+
+def candidates_in_jvm(collection: Collection, plan: Plan, values: Sequence[Field]) -> MakeFrame:
+    """As `candidates`; the values are root properties or parts of the key."""
+    columns = {member: f"c{index}" for index, member in enumerate(plan.members)}
+    named = [
+        *key_columns(collection),
+        *(F.col(quote(member.name)).alias(name) for member, name in columns.items()),
+        F.lit(1).cast("bigint").alias("_count"),
+        F.col(ORDER),
+    ]
+    members = _checked({member: F.col(name) for member, name in columns.items()})
+    result = finished(collection, [_value(field, collection, members) for field in values], None)
+    return lambda frame: frame.select(*named).select(*result, ORDER)
+
+
+def _checked(members: dict[Member, Column]) -> dict[Member, Column]:
+    """What a document's text would refuse, of which there is none."""
+    numbers = [member for member in members if member.type.kind is Kind.NUMBER]
+    return members | {member: finite(member, members[member]) for member in numbers}
 
 
 def _merge(

@@ -24,6 +24,7 @@ from headrace.pipeline.settings import MaterializationSettings
 from headrace.pipeline.shard_task import run_shards
 from headrace.pipeline.shards import shard_ranges
 from headrace.pipeline.transaction import ShardJob, ShardResult
+from headrace.pipeline.winners import Winner
 from headrace.protocol.connector import ConnectorClient
 from headrace.protocol.messages import (
     Acknowledge,
@@ -51,7 +52,11 @@ class CombinedRows(Protocol):
 
     @property
     def combined(self) -> list[DataFrame]:
-        """For each binding, one row per key."""
+        """For each binding, one row per key; all rows of one that has a winner."""
+
+    @property
+    def winners(self) -> tuple[Winner | None, ...]:
+        """Which row of a key wins, where that is still to be found out."""
 
     @property
     def good_by_shard(self) -> tuple[int, ...] | None:
@@ -149,6 +154,7 @@ class ConnectorSink(Sink):
             epoch.runtime_checkpoint,
             self._checkpoints_for(ranges),
             rows.good_by_shard,
+            rows.winners,
         )
         self.results = run_shards(job, rows.combined)
         self._previous = epoch.runtime_checkpoint

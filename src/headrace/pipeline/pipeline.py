@@ -19,11 +19,12 @@ from headrace.errors import ConfigError, HeadraceError, Transient
 from headrace.faults import reached
 from headrace.model.checkpoints import JsonObject
 from headrace.pipeline.binding_sink import BindingSink
-from headrace.pipeline.combine import combiner
+from headrace.pipeline.combine import candidates, combiner
 from headrace.pipeline.connector_sink import ConnectorSink
 from headrace.pipeline.content import content_digest
 from headrace.pipeline.coordinator import Coordinator
 from headrace.pipeline.dead_letters import DeadLetterSink
+from headrace.pipeline.frames import MakeFrame
 from headrace.pipeline.planning import Planned
 from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.quality import Split, check_rules, drops_rows, invalid_row, judged
@@ -34,6 +35,7 @@ from headrace.pipeline.settings import MaterializationSettings
 from headrace.pipeline.sources import Reading, check_starts, combined_stream, rows_of, starts_of
 from headrace.pipeline.spark_checkpoint import CheckpointFolder, read_folder, read_offsets, write_folder
 from headrace.pipeline.spark_failures import failure_of, wrong_rows
+from headrace.pipeline.winners import Winner
 from headrace.protocol.messages import Delivery
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ class EpochRows:
     """What sinks are given of an epoch."""
 
     combined: list[DataFrame]
+    winners: tuple[Winner | None, ...]
     dead: DataFrame | None
     dead_count: int
     good_by_shard: tuple[int, ...] | None
@@ -101,10 +104,7 @@ class Pipeline:
             f"{reading.description} to {' and '.join(planned.destinations(index))}"
             for index, reading in enumerate(readings)
         )
-        self._combiners = [
-            combiner(binding.collection, binding.values, with_document=planned.needs_document(index))
-            for index, binding in enumerate(planned.materialization.bindings)
-        ]
+        self._combining = [self._combining_of(index) for index in range(len(readings))]
         self._content = content_digest(settings, planned.materialization)
         self._lineage = ""
         self._ahead: RuntimeCheckpoint | None = None
@@ -170,6 +170,17 @@ class Pipeline:
         for binding, reading in zip(self._settings.bindings, self._readings, strict=True):
             reading.frame(reading.stream)  # that Spark can make sense of it
             check_rules(self._spark, binding)
+
+    def _combining_of(self, index: int) -> tuple[Winner | None, MakeFrame]:
+        """What is done with a binding's rows before sinks get them, and what a connector's tasks do then."""
+        binding = self._planned.materialization.bindings[index]
+        has_document = self._planned.needs_document(index)
+        # Sinks write what is combined; and a document's text would be made of losers, too.
+        is_left_to_tasks = not has_document and all(sink.index != index for sink in self._row_sinks)
+        found = candidates(binding.collection, binding.values) if is_left_to_tasks else None
+        if found is not None and self._readings[index].has_simple_order:
+            return found
+        return None, combiner(binding.collection, binding.values, with_document=has_document)
 
     def _recover(self, folder: CheckpointFolder) -> GoOn:
         name = self._settings.name
@@ -362,7 +373,7 @@ class Pipeline:
             rows, frames, bindings, materialization=self._settings.name, epoch=number, at=at, shards=shards
         ) as split:
             judged_at = time.monotonic()
-            combined = [combine(good) for combine, good in zip(self._combiners, split.good, strict=True)]
+            combined = [combine(good) for (_, combine), good in zip(self._combining, split.good, strict=True)]
             progress = EpochProgress(number, at, shards)
 
             def summarize() -> JsonObject:
@@ -373,7 +384,10 @@ class Pipeline:
 
             next_plan = {**self._log.plan, "shards": self._settings.shards}
             good = tuple(counts.good for counts in split.counts) if split.counts is not None else None
-            rows_of_epoch = EpochRows(combined, split.dead, split.dead_count, split.good_by_shard, good)
+            winners = tuple(winner for winner, _ in self._combining)
+            rows_of_epoch = EpochRows(
+                combined, winners, split.dead, split.dead_count, split.good_by_shard, good
+            )
             with self._kept(combined):
                 self._coordinator.run(number, checkpoint.to_json(), rows_of_epoch, summarize, next_plan)
         self._on_epoch(progress)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -17,10 +18,11 @@ from headrace.errors import Fenced, HeadraceError, UnexpectedFailure
 from headrace.faults import reached
 from headrace.model.checkpoints import to_json
 from headrace.model.materializations import Binding
-from headrace.pipeline.frames import KEY
+from headrace.pipeline.frames import KEY, ORDER
 from headrace.pipeline.shards import SHARD, one_partition_each, shard_of
 from headrace.pipeline.sources import BINDING
-from headrace.pipeline.transaction import Rows, ShardJob, ShardResult, transact
+from headrace.pipeline.transaction import Rows, ShardJob, ShardResult, as_batch, as_rows, transact
+from headrace.pipeline.winners import Winners
 
 _RESULT = pa.schema([("shard", pa.int32()), ("result", pa.string()), ("error", pa.string())])
 _RESULT_DDL = "shard int, result string, error string"
@@ -29,7 +31,10 @@ _NOBODY = -1
 
 
 def run_shards(job: ShardJob, combined: Sequence[DataFrame]) -> list[ShardResult]:
-    """Runs the transactions of all shards as one Spark job; `combined` has the rows of each binding."""
+    """Runs the transactions of all shards as one Spark job; `combined` has the rows of each binding.
+
+    Where the job says which wins, these are all rows, with their order.
+    """
     count = len(job.ranges)
     # A stream has a session of its own. In one partition: each would be a task.
     rows = (
@@ -39,10 +44,11 @@ def run_shards(job: ShardJob, combined: Sequence[DataFrame]) -> list[ShardResult
     )
     for index, (binding, frame) in enumerate(zip(job.materialization.bindings, combined, strict=True)):
         key = [f"{KEY}.k{number}" for number in range(len(binding.keys))]
+        members = [KEY, "_values", "_document", "_count", *([ORDER] if job.winner(index) else ())]
         one = frame.selectExpr(
             f"{index} as {BINDING}",
             f"{shard_of(key, count)} as {SHARD}",
-            f"struct({KEY}, _values, _document, _count) as b{index}",
+            f"struct({', '.join(members)}) as b{index}",
         )
         rows = rows.unionByName(one, allowMissingColumns=True)
     task = partial(_task, job)
@@ -69,7 +75,8 @@ def _task(job: ShardJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
         result = transact(job, shard, rows)
         for _ in rows:
             pass  # those of an epoch that the endpoint has already, which are counted all the same
-        answer = [shard, to_json(asdict(replace(result, documents=source.documents))), None]
+        result = replace(result, documents=source.documents, spilled=result.spilled or source.is_spilled)
+        answer = [shard, to_json(asdict(result)), None]
     except Fenced:
         # Another attempt has taken over. If that fails, Spark tries again; after an answer it would not.
         raise
@@ -83,12 +90,14 @@ class _Source:
     """The rows of a partition, which is a shard."""
 
     def __init__(self, job: ShardJob, batches: Iterator[pa.RecordBatch]) -> None:
+        self._job = job
         self._bindings = job.materialization.bindings
         self._expected = job.documents
         self._batches = batches
         self._first: pa.RecordBatch | None = None
         self._shard = _NOBODY
         self.documents = 0
+        self.is_spilled = False
 
     def shard(self) -> int:
         """Its number, which every row has."""
@@ -101,14 +110,35 @@ class _Source:
 
     def rows(self) -> Iterator[Rows]:
         """All of them, or an error before the transaction can end."""
+        contests: dict[int, Winners] = {}
+        with ExitStack() as stack:
+            for index, rows in self._read():
+                binding = self._bindings[index]
+                if winner := self._job.winner(index):
+                    if index not in contests:
+                        orders = rows.type.field(ORDER).type.num_fields
+                        contest = Winners(winner, len(binding.keys), orders, self._job.spool_bytes)
+                        contests[index] = stack.enter_context(contest)
+                    contests[index].add(_in_contest(binding, rows))
+                else:
+                    yield _rows_of(index, binding, rows)
+            for index, contest in contests.items():
+                for won in contest.rows():
+                    yield as_rows(index, self._bindings[index], won)
+                self.is_spilled |= contest.is_on_disk
+
+    def _read(self) -> Iterator[tuple[int, pa.StructArray]]:
+        """What there is of each binding, as Spark sends it."""
         while self._first is not None:
             batch, self._first = self._first, None
             if pc.any(pc.not_equal(batch[SHARD], self._shard)).as_py():
                 raise UnexpectedFailure(f"the partition of shard {self._shard} has rows of another one")
-            for index, binding in enumerate(self._bindings):
+            for index in range(len(self._bindings)):
                 chosen = batch.filter(pc.equal(batch[BINDING], index))
                 if chosen.num_rows:
-                    yield self._rows_of(index, binding, chosen[f"b{index}"])
+                    rows = chosen[f"b{index}"]
+                    self.documents += pc.sum(rows.field("_count")).as_py()
+                    yield index, rows
             self._first = next(self._batches, None)
         if self._expected is not None and self.documents != self._expected[self._shard]:
             raise UnexpectedFailure(
@@ -116,15 +146,23 @@ class _Source:
                 "combined: a source gave other rows when it was read again"
             )
 
-    def _rows_of(self, index: int, binding: Binding, rows: pa.StructArray) -> Rows:
-        key, values, document, count = rows.flatten()
-        self.documents += pc.sum(count).as_py()
-        return Rows(
-            index,
-            _cast(key, binding.key_schema, rows),
-            _cast(values, binding.value_schema, rows),
-            document.cast(pa.string()),
-        )
+
+def _rows_of(index: int, binding: Binding, rows: pa.StructArray) -> Rows:
+    key, values, document, *_ = rows.flatten()
+    return Rows(
+        index,
+        _cast(key, binding.key_schema, rows),
+        _cast(values, binding.value_schema, rows),
+        document.cast(pa.string()),
+    )
+
+
+def _in_contest(binding: Binding, rows: pa.StructArray) -> pa.RecordBatch:
+    """The rows as the spool has them, and what orders them."""
+    batch = as_batch(_rows_of(-1, binding, rows))
+    order = rows.flatten()[-1].flatten()
+    names = [*batch.schema.names, *(f"o{number}" for number in range(len(order)))]
+    return pa.RecordBatch.from_arrays([*batch.columns, *order], names)
 
 
 def _cast(struct: pa.StructArray, schema: pa.Schema, rows: pa.StructArray) -> pa.RecordBatch:

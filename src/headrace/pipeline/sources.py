@@ -10,14 +10,21 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import (
+    IntegralType,
+    LongType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from headrace.errors import ConfigError, Transient
 from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.model.checkpoints import JsonObject
 from headrace.model.collections import Collection, pointer_tokens
 from headrace.model.reduction_schema import Location, Strategy
-from headrace.pipeline.frames import MakeFrame, frame_of_columns
+from headrace.pipeline.frames import ORDER, MakeFrame, frame_of_columns
 from headrace.pipeline.json_values import frame_of_json
 from headrace.pipeline.kafka_offsets import EARLIEST, end_offsets, isolation_level
 from headrace.pipeline.settings import (
@@ -34,6 +41,7 @@ BINDING = "binding"
 STARTS = "starts"
 """The key of the recovery log's plan."""
 _NUMBER = "_number"
+_SIMPLE = (IntegralType, TimestampType, TimestampNTZType)
 _ANY_ORDER = (Strategy.SUM, Strategy.MINIMIZE, Strategy.MAXIMIZE)
 
 
@@ -50,6 +58,12 @@ class Reading:
     """Called before each epoch; raises `Transient` if the source has to be opened again to be read."""
     start: Mapping[str, int] = field(default_factory=dict)
     """Where a topic begins that is read from its end: by partition, as found at the very first start."""
+
+    @property
+    def has_simple_order(self) -> bool:
+        """Whether rows are ordered by whole numbers and instants alone."""
+        order = self.frame(self.stream).select(f"{ORDER}.*").schema
+        return all(isinstance(column.dataType, _SIMPLE) for column in order.fields)
 
 
 def combined_stream(readings: list[Reading]) -> DataFrame:

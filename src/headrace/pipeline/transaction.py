@@ -25,6 +25,7 @@ from headrace.pipeline.planning import VERSION, connected
 from headrace.pipeline.reduce_arrow import Reducer
 from headrace.pipeline.settings import MaterializationSettings
 from headrace.pipeline.spool import DIGEST, Spool
+from headrace.pipeline.winners import Winner
 from headrace.protocol.messages import (
     Acknowledge,
     Acknowledged,
@@ -59,7 +60,12 @@ class ShardJob:
     """By range."""
     documents: tuple[int, ...] | None = None
     """How many each shard has to get; None if nobody has counted them."""
+    winners: tuple[Winner | None, ...] = ()
+    """For each binding whose rows are not combined yet, which of a key's wins; empty if all are."""
     spool_bytes: int = 64 << 20
+
+    def winner(self, binding: int) -> Winner | None:
+        return self.winners[binding] if self.winners else None
 
 
 @dataclass(frozen=True)
@@ -173,7 +179,7 @@ class _Transaction:
             for some in rows:
                 for part in some.slices():
                     load = Load(part.binding, part.keys)
-                    spool.add(f"rows-{part.binding}", _as_batch(part), load.digests)
+                    spool.add(f"rows-{part.binding}", as_batch(part), load.digests)
                     if self._loads[part.binding]:
                         self._stream.send(load)
             answers.wait_for_acknowledged()
@@ -194,17 +200,17 @@ class _Transaction:
     def _store_joined(self, index: int, binding: Binding, rows: pa.Table, loaded: pa.Table | None) -> None:
         if loaded is None:
             for batch in rows.to_batches():
-                self._store(_as_rows(index, binding, batch), False)
+                self._store(as_rows(index, binding, batch), False)
             return
         places = pc.index_in(rows[DIGEST], value_set=loaded[DIGEST].combine_chunks())
         exists = pc.is_valid(places)
         for batch in rows.filter(pc.invert(exists)).to_batches():
-            self._store(_as_rows(index, binding, batch), False)
+            self._store(as_rows(index, binding, batch), False)
         stored = loaded["document"].take(places.drop_null())
         before = 0
         reducer = Reducer(binding)
         for batch in rows.filter(exists).to_batches(max_chunksize=ROWS_PER_MESSAGE):
-            new = _as_rows(index, binding, batch)
+            new = as_rows(index, binding, batch)
             held = stored.slice(before, batch.num_rows).combine_chunks()
             before += batch.num_rows
             values, documents = reducer.reduce(held, new.documents)
@@ -264,13 +270,13 @@ class _Answers(Thread):
             raise self._error
 
 
-def _as_batch(rows: Rows) -> pa.RecordBatch:
+def as_batch(rows: Rows) -> pa.RecordBatch:
     """In one batch, for the spool; the number of columns tells keys from values."""
     columns = [*rows.keys.columns, *rows.values.columns, rows.documents]
     return pa.RecordBatch.from_arrays(columns, [str(index) for index in range(len(columns))])
 
 
-def _as_rows(index: int, binding: Binding, batch: pa.RecordBatch) -> Rows:
+def as_rows(index: int, binding: Binding, batch: pa.RecordBatch) -> Rows:
     keys = len(binding.keys)
     values = len(binding.values)
     return Rows(

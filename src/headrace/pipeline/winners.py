@@ -1,0 +1,114 @@
+"""Where one whole document of a key wins, the task of its shard finds out which.
+
+Spark would have to sort an epoch's rows by their keys to combine them, and to move what is left once more, to
+the tasks of the shards. Here rows are moved once, and the winners are found in Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from enum import StrEnum
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headrace.pipeline.spool import DIGEST, Spool
+from headrace.protocol.key_digests import digest_keys
+
+_KIND = "rows"
+_RANK = "_rank"
+
+
+class Winner(StrEnum):
+    FIRST = "first"
+    LAST = "last"
+
+
+class Winners:
+    """Of rows that come in any order; `limit` is how many bytes of them are held in memory.
+
+    Rows have the columns of their key first, of which there are `keys`, and end with those that order them,
+    of which there are `orders`: whole numbers and instants. No two rows of a key are equal in all of these,
+    and null comes first.
+    """
+
+    def __init__(self, winner: Winner, keys: int, orders: int, limit: int) -> None:
+        self._winner, self._keys, self._orders, self._limit = winner, keys, orders, limit
+        self._held: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._open = ExitStack()
+        self._spool: Spool | None = None
+
+    def __enter__(self) -> Winners:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    @property
+    def is_on_disk(self) -> bool:
+        return self._spool is not None
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        if self._spool is not None:
+            self._write(self._spool, rows)
+            return
+        self._held.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes > self._limit:
+            self._make_room()
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """The winners, without what ordered them; nothing is added after this."""
+        if self._spool is None:
+            parts = iter([pa.Table.from_batches(self._held)] if self._held else [])
+            self._held = []
+        else:
+            parts = (bucket[_KIND].drop_columns([DIGEST]) for bucket in self._spool.buckets())
+        for rows in parts:
+            chosen = self._chosen(rows)
+            yield from chosen.select(range(chosen.num_columns - self._orders)).to_batches()
+
+    def _make_room(self) -> None:
+        """Losers go; if there are few of them, everything goes to the disk."""
+        chosen = self._chosen(pa.Table.from_batches(self._held))
+        self._held, self._bytes = chosen.to_batches(), chosen.nbytes
+        if self._bytes > self._limit // 2:
+            self._spool = self._open.enter_context(Spool(limit=0))
+            for rows in self._held:
+                self._write(self._spool, rows)
+            self._held, self._bytes = [], 0
+
+    def _write(self, spool: Spool, rows: pa.RecordBatch) -> None:
+        spool.add(_KIND, rows, digest_keys(rows.select(range(self._keys))))
+
+    def _chosen(self, rows: pa.Table) -> pa.Table:
+        names = rows.column_names
+        in_order = _in_order(rows.columns[-self._orders :])
+        ranks = np.empty(len(in_order), np.int64)
+        ranks[in_order] = np.arange(len(in_order))
+        ranked = rows.select(range(self._keys)).append_column(_RANK, pa.array(ranks))
+        best = "min" if self._winner is Winner.FIRST else "max"
+        keys = names[: self._keys]
+        found = ranked.group_by(keys, use_threads=False).aggregate([(_RANK, best)])
+        # Endpoints take rows faster that come in the order of their index.
+        found = found.sort_by([(key, "ascending") for key in keys])
+        return rows.take(in_order[found[f"{_RANK}_{best}"].to_numpy()])
+
+
+def _in_order(columns: Sequence[pa.ChunkedArray]) -> NDArray[np.intp]:
+    """Where each row is, of those that come one after the other."""
+    by: list[NDArray[Any]] = []
+    for column in columns:
+        numbers = column.cast(pa.int64())
+        if numbers.null_count:
+            by.append(numbers.is_valid().to_numpy())
+            numbers = numbers.fill_null(0)
+        by.append(numbers.to_numpy())
+    return np.lexsort(by[::-1])
