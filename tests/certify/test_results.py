@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace.certify.results import Report, Seeded
+from headrace.certify.results import Outcome, Report, Seeded
 from tests.certify.made_up import cell, evidence, report
 
 
@@ -31,3 +31,13 @@ def test_a_run_is_added_to_an_earlier_one() -> None:
     assert (both.began, both.seconds) == (first.began, first.seconds + later.seconds)
     assert both.versions == {"headrace": "1", "python": "3.11", "kafka": "4"}
     assert both.notes == ("not removed: a topic", "a note")
+
+
+def test_what_held_is_known_and_what_did_not_is_replaced() -> None:
+    broken = replace(evidence(), outcome=Outcome.BROKEN)
+    first = report(cell(evidence()), cell(broken, sink="kafka"))
+    assert first.held == {first.cells[0].name}
+    assert replace(first, seeded=(Seeded(evidence().scenario, "d", False),)).held == frozenset()
+    later = report(cell(evidence(), sink="kafka"))
+    both = later.added_to(first)
+    assert [(one.sink, len(one.failures)) for one in both.cells] == [("postgres", 0), ("kafka", 0)]

@@ -15,10 +15,16 @@ from headrace.certify.chain import Chain, Surroundings
 from headrace.certify.drawing import drawn_rounds
 from headrace.certify.endpoints import Endpoints
 from headrace.certify.feeds import Feed
-from headrace.certify.ingest.certification import certify_ingest, scenarios_of_ingest, soak_ingest
+from headrace.certify.ingest.certification import (
+    CELLS,
+    certify_ingest,
+    scenarios_of_ingest,
+    soak_ingest,
+)
 from headrace.certify.ingest.scenarios import Scenario as IngestScenario
 from headrace.certify.lanes import Lane
 from headrace.certify.meanings import MEANINGS
+from headrace.certify.memory import CELL as MEMORY
 from headrace.certify.memory import certify_memory, seeded_memory
 from headrace.certify.progress import Progress, Steps, Told
 from headrace.certify.results import NOT_REMOVED, Cell, Report, Seeded
@@ -55,6 +61,8 @@ class Options:
     ingest: bool = True
     seeded: tuple[str, ...] = ()
     """Scenarios that were tried with their defects before."""
+    held: frozenset[str] = frozenset()
+    """Names of cells that were shown before, and are left out."""
 
     @property
     def mode(self) -> str:
@@ -81,7 +89,7 @@ class Options:
 
     @property
     def ingest_scenarios(self) -> list[IngestScenario]:
-        if not self.ingest or self.soak_minutes:
+        if not self.ingest or self.soak_minutes or self.held >= {cell.name for cell in CELLS.values()}:
             return []
         found = scenarios_of_ingest(self.quick and not self.scenarios)
         return [one for one in found if not self.scenarios or one.name in self.scenarios]
@@ -150,7 +158,9 @@ class Certification:
             chosen = options.chosen(profile)
             if chosen and not (options.quick and profile is not Profile.SINGLE_NODE_DURABLE):
                 parts[str(profile)] = (1 + len(chosen), partial(self._certify, profile))
-        if self._endpoints.embedded and not self._endpoints.only and not options.scenarios:
+        if self._endpoints.embedded and not (
+            self._endpoints.only or options.scenarios or MEMORY.name in options.held
+        ):
             parts["memory"] = (0, self._certify_memory)
         if chosen := self._seedable():
             parts["with defects"] = (1 + len(chosen) / 2, self._seed)
@@ -227,8 +237,11 @@ class Certification:
         suffix = f"-{uuid4().hex[:6]}"
         feeds = self._endpoints.feeds(catalog)
         lanes = [Lane(feed, target, suffix) for feed in feeds for target in targets]
+        lanes = [lane for lane in lanes if _cell(lane, profile).name not in self._options.held]
+        if not lanes:
+            return
         with ExitStack() as stack:
-            for target in targets:
+            for target in dict.fromkeys(lane.target for lane in lanes):
                 stack.enter_context(target.running())
             stack.callback(self._remove, lanes, feeds)
             chain = Chain(surroundings, lanes, self._options.seed, told)
@@ -236,7 +249,7 @@ class Certification:
         for lane in lanes:
             claimed = Guarantee(chain.guarantees.get(lane.name, Guarantee.AT_LEAST_ONCE))
             evidence = tuple(chain.evidence[lane.name])
-            self._cells.append(Cell(lane.feed.name, lane.target.name, str(profile), claimed, evidence))
+            self._cells.append(replace(_cell(lane, profile), claimed=claimed, evidence=evidence))
 
     def _remove(self, lanes: Sequence[Lane], feeds: Sequence[Feed]) -> None:
         """Whatever cannot be is told, and is in the way of nothing else."""
@@ -278,6 +291,11 @@ class Certification:
 def _is_tried(scenario: Scenario, lane: Lane) -> bool:
     """All with one source, and with others those to which it matters."""
     return bool(scenario.arms(lane)) and (lane.feed.is_first or scenario.is_of_source)
+
+
+def _cell(lane: Lane, profile: Profile) -> Cell:
+    """Of which nothing is known yet."""
+    return Cell(lane.feed.name, lane.target.name, str(profile), Guarantee.AT_LEAST_ONCE)
 
 
 def _is_far(profile: Profile) -> bool:

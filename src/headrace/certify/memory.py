@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from headrace.certify.defects.names import COMMIT_AGAIN, LEFT_BEHIND
@@ -28,6 +29,10 @@ _STEPS = [
 ]
 
 
+CELL = Cell("rows in memory", "memory", "dev-local", Guarantee.EXACTLY_ONCE)
+"""Of which nothing is known yet."""
+
+
 class _GivenUp(BaseException):
     """Nothing catches it, as nothing catches a kill."""
 
@@ -35,7 +40,7 @@ class _GivenUp(BaseException):
 def certify_memory(seed: int) -> Cell:
     """As a coordinator runs it, with a recovery log in memory."""
     evidence = tuple(_evidence(step, seed) for step in _STEPS)
-    return Cell("rows in memory", "memory", "dev-local", Guarantee.EXACTLY_ONCE, evidence)
+    return replace(CELL, evidence=evidence)
 
 
 def _evidence(step: str, seed: int) -> Evidence:

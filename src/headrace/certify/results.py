@@ -116,15 +116,29 @@ class Report:
         some = any(one.outcome is not Outcome.NOT_RUN for cell in self.cells for one in cell.evidence)
         return some and not self.void and not any(cell.failures for cell in self.cells)
 
+    @property
+    def held(self) -> frozenset[str]:
+        """The names of cells that hold what they claim, by scenarios that are not void."""
+        void = set(self.void)
+        return frozenset(
+            cell.name
+            for cell in self.cells
+            if not cell.failures and any(one.scenario not in void for one in cell.evidence)
+        )
+
     def added_to(self, earlier: Report) -> Report:
-        """What both have shown. Whether something was tried at all, the later one says."""
+        """What both have shown, and of a cell that both have, the later.
+
+        Whether something was tried at all, the later one says.
+        """
         kept = tuple(note for note in earlier.notes if note.startswith(NOT_REMOVED))
+        again = {cell.name for cell in self.cells}
         return replace(
             self,
             began=earlier.began,
             seconds=round(earlier.seconds + self.seconds, 1),
             versions={**earlier.versions, **self.versions},
-            cells=(*earlier.cells, *self.cells),
+            cells=(*(cell for cell in earlier.cells if cell.name not in again), *self.cells),
             seeded=(*earlier.seeded, *self.seeded),
             notes=(*kept, *self.notes),
         )

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -63,7 +64,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--add",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The JSON of an earlier run: what it has shown is in this report too.",
+    help="The JSON of an earlier run: what it has shown is in this report too, and is not tried again.",
 )
 @click.option(
     "--compare",
@@ -123,6 +124,8 @@ def certify(
     chosen = random.SystemRandom().randrange(1 << 31) if seed is None else seed
     tried = tuple(one.scenario for one in earlier.seeded) if earlier else ()
     options = Options(named, quick, scenarios, soak, chosen, not (file or no_embedded), tried)
+    if earlier and earlier.mode == options.mode:
+        options = replace(options, held=earlier.held)
     console = Console(highlight=False)
     if soak:
         console.print(f"seed {chosen}")

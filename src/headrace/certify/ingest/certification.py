@@ -27,6 +27,8 @@ from headrace.pipeline.settings import Guarantee
 SOURCE = "Flight client"
 QUICK = ("killed in the log", "power lost", "disk lost", "killed at a commit")
 _CLAIMED = dict.fromkeys(Tier, Guarantee.EXACTLY_ONCE) | {Tier.MEMORY: Guarantee.AT_MOST_ONCE}
+CELLS = {tier: Cell(SOURCE, f"ingest: {tier.name}", "-", _CLAIMED[tier]) for tier in Tier}
+"""Of which nothing is known yet."""
 _QUICK_POINTS = 1
 _AT_ONCE = 2
 # Some defects show only in what was under way at that moment.
@@ -117,14 +119,8 @@ def soak_ingest(
 
 def _cells(evidence: Sequence[tuple[Tier, Evidence]]) -> list[Cell]:
     return [
-        Cell(
-            SOURCE,
-            f"ingest: {tier.name}",
-            "-",
-            _CLAIMED[tier],
-            tuple(found for about, found in evidence if about is tier),
-        )
-        for tier in Tier
+        replace(cell, evidence=tuple(found for about, found in evidence if about is tier))
+        for tier, cell in CELLS.items()
         if any(about is tier for about, _ in evidence)
     ]
 
