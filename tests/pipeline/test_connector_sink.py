@@ -164,7 +164,7 @@ class Combined:
     def __init__(self, steps: list[str]) -> None:
         self._steps = steps
         self.good_by_shard = None
-        self.winners = ()
+        self.contests = ()
 
     @property
     def combined(self) -> list[Any]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipeline.winners import Winner, Winners
+from headrace.pipeline.winners import Contest, Winner, Winners
 
 SCHEMA = pa.schema(
     [
@@ -39,7 +39,7 @@ def batch_of(rows: list[Row]) -> pa.RecordBatch:
 
 
 def won(winner: Winner, rows: list[Row], at_once: int, limit: int) -> tuple[list[tuple[Any, ...]], bool]:
-    with Winners(winner, 2, 2, limit) as winners:
+    with Winners(Contest(winner, ("o0", "o1")), 2, limit) as winners:
         for begin in range(0, len(rows), at_once):
             winners.add(batch_of(rows[begin : begin + at_once]))
         found = [

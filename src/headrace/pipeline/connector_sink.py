@@ -24,7 +24,7 @@ from headrace.pipeline.settings import MaterializationSettings
 from headrace.pipeline.shard_task import run_shards
 from headrace.pipeline.shards import shard_ranges
 from headrace.pipeline.transaction import ShardJob, ShardResult
-from headrace.pipeline.winners import Winner
+from headrace.pipeline.winners import Contest
 from headrace.protocol.connector import ConnectorClient
 from headrace.protocol.messages import (
     Acknowledge,
@@ -52,10 +52,10 @@ class CombinedRows(Protocol):
 
     @property
     def combined(self) -> list[DataFrame]:
-        """For each binding, one row per key; all rows of one that has a winner."""
+        """For each binding, one row per key; where there is a contest, all of them."""
 
     @property
-    def winners(self) -> tuple[Winner | None, ...]:
+    def contests(self) -> tuple[Contest | None, ...]:
         """Which row of a key wins, where that is still to be found out."""
 
     @property
@@ -154,7 +154,7 @@ class ConnectorSink(Sink):
             epoch.runtime_checkpoint,
             self._checkpoints_for(ranges),
             rows.good_by_shard,
-            rows.winners,
+            rows.contests,
         )
         self.results = run_shards(job, rows.combined)
         self._previous = epoch.runtime_checkpoint

@@ -35,7 +35,7 @@ from headrace.pipeline.settings import MaterializationSettings
 from headrace.pipeline.sources import Reading, check_starts, combined_stream, rows_of, starts_of
 from headrace.pipeline.spark_checkpoint import CheckpointFolder, read_folder, read_offsets, write_folder
 from headrace.pipeline.spark_failures import failure_of, wrong_rows
-from headrace.pipeline.winners import Winner
+from headrace.pipeline.winners import Contest
 from headrace.protocol.messages import Delivery
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class EpochRows:
     """What sinks are given of an epoch."""
 
     combined: list[DataFrame]
-    winners: tuple[Winner | None, ...]
+    contests: tuple[Contest | None, ...]
     dead: DataFrame | None
     dead_count: int
     good_by_shard: tuple[int, ...] | None
@@ -171,15 +171,16 @@ class Pipeline:
             reading.frame(reading.stream)  # that Spark can make sense of it
             check_rules(self._spark, binding)
 
-    def _combining_of(self, index: int) -> tuple[Winner | None, MakeFrame]:
+    def _combining_of(self, index: int) -> tuple[Contest | None, MakeFrame]:
         """What is done with a binding's rows before sinks get them, and what a connector's tasks do then."""
         binding = self._planned.materialization.bindings[index]
         has_document = self._planned.needs_document(index)
         # Sinks write what is combined; and a document's text would be made of losers, too.
         is_left_to_tasks = not has_document and all(sink.index != index for sink in self._row_sinks)
         found = candidates(binding.collection, binding.values) if is_left_to_tasks else None
-        if found is not None and self._readings[index].has_simple_order:
-            return found
+        if found is not None and (order := self._readings[index].simple_order) is not None:
+            winner, make = found
+            return Contest(winner, order), make
         return None, combiner(binding.collection, binding.values, with_document=has_document)
 
     def _recover(self, folder: CheckpointFolder) -> GoOn:
@@ -384,9 +385,9 @@ class Pipeline:
 
             next_plan = {**self._log.plan, "shards": self._settings.shards}
             good = tuple(counts.good for counts in split.counts) if split.counts is not None else None
-            winners = tuple(winner for winner, _ in self._combining)
+            contests = tuple(contest for contest, _ in self._combining)
             rows_of_epoch = EpochRows(
-                combined, winners, split.dead, split.dead_count, split.good_by_shard, good
+                combined, contests, split.dead, split.dead_count, split.good_by_shard, good
             )
             with self._kept(combined):
                 self._coordinator.run(number, checkpoint.to_json(), rows_of_epoch, summarize, next_plan)

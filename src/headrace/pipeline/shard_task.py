@@ -17,11 +17,10 @@ from pyspark.sql import DataFrame
 from headrace.errors import Fenced, HeadraceError, UnexpectedFailure
 from headrace.faults import reached
 from headrace.model.checkpoints import to_json
-from headrace.model.materializations import Binding
-from headrace.pipeline.frames import KEY, ORDER
+from headrace.pipeline.shard_columns import BindingColumns
 from headrace.pipeline.shards import SHARD, one_partition_each, shard_of
 from headrace.pipeline.sources import BINDING
-from headrace.pipeline.transaction import Rows, ShardJob, ShardResult, as_batch, as_rows, transact
+from headrace.pipeline.transaction import Rows, ShardJob, ShardResult, transact
 from headrace.pipeline.winners import Winners
 
 _RESULT = pa.schema([("shard", pa.int32()), ("result", pa.string()), ("error", pa.string())])
@@ -42,13 +41,11 @@ def run_shards(job: ShardJob, combined: Sequence[DataFrame]) -> list[ShardResult
         .sparkSession.range(0, count, 1, 1)
         .selectExpr(f"{_NOBODY} as {BINDING}", f"cast(id as int) as {SHARD}")
     )
-    for index, (binding, frame) in enumerate(zip(job.materialization.bindings, combined, strict=True)):
-        key = [f"{KEY}.k{number}" for number in range(len(binding.keys))]
-        members = [KEY, "_values", "_document", "_count", *([ORDER] if job.winner(index) else ())]
+    for columns, frame in zip(_columns(job), combined, strict=True):
         one = frame.selectExpr(
-            f"{index} as {BINDING}",
-            f"{shard_of(key, count)} as {SHARD}",
-            f"struct({', '.join(members)}) as b{index}",
+            f"{columns.index} as {BINDING}",
+            f"{shard_of(columns.key, count)} as {SHARD}",
+            *columns.selected,
         )
         rows = rows.unionByName(one, allowMissingColumns=True)
     task = partial(_task, job)
@@ -60,6 +57,13 @@ def run_shards(job: ShardJob, combined: Sequence[DataFrame]) -> list[ShardResult
     if [result.shard for result in results] != list(range(count)):
         raise UnexpectedFailure(f"{len(results)} of {count} shards have answered")
     return results
+
+
+def _columns(job: ShardJob) -> list[BindingColumns]:
+    return [
+        BindingColumns(index, binding, job.contest(index))
+        for index, binding in enumerate(job.materialization.bindings)
+    ]
 
 
 def _number(result: ShardResult) -> int:
@@ -90,8 +94,8 @@ class _Source:
     """The rows of a partition, which is a shard."""
 
     def __init__(self, job: ShardJob, batches: Iterator[pa.RecordBatch]) -> None:
-        self._job = job
-        self._bindings = job.materialization.bindings
+        self._bindings = _columns(job)
+        self._spool_bytes = job.spool_bytes
         self._expected = job.documents
         self._batches = batches
         self._first: pa.RecordBatch | None = None
@@ -110,64 +114,35 @@ class _Source:
 
     def rows(self) -> Iterator[Rows]:
         """All of them, or an error before the transaction can end."""
-        contests: dict[int, Winners] = {}
+        contested: dict[BindingColumns, Winners] = {}
         with ExitStack() as stack:
-            for index, rows in self._read():
-                binding = self._bindings[index]
-                if winner := self._job.winner(index):
-                    if index not in contests:
-                        orders = rows.type.field(ORDER).type.num_fields
-                        contest = Winners(winner, len(binding.keys), orders, self._job.spool_bytes)
-                        contests[index] = stack.enter_context(contest)
-                    contests[index].add(_in_contest(binding, rows))
-                else:
-                    yield _rows_of(index, binding, rows)
-            for index, contest in contests.items():
-                for won in contest.rows():
-                    yield as_rows(index, self._bindings[index], won)
-                self.is_spilled |= contest.is_on_disk
+            for binding, rows in self._read():
+                if binding.contest is None:
+                    yield binding.rows_of(rows)
+                    continue
+                if binding not in contested:
+                    winners = Winners(binding.contest, len(binding.key), self._spool_bytes)
+                    contested[binding] = stack.enter_context(winners)
+                contested[binding].add(binding.in_contest(rows))
+            for binding, winners in contested.items():
+                for won in winners.rows():
+                    yield binding.won(won)
+                self.is_spilled |= winners.is_on_disk
 
-    def _read(self) -> Iterator[tuple[int, pa.StructArray]]:
+    def _read(self) -> Iterator[tuple[BindingColumns, pa.RecordBatch]]:
         """What there is of each binding, as Spark sends it."""
         while self._first is not None:
             batch, self._first = self._first, None
             if pc.any(pc.not_equal(batch[SHARD], self._shard)).as_py():
                 raise UnexpectedFailure(f"the partition of shard {self._shard} has rows of another one")
-            for index in range(len(self._bindings)):
-                chosen = batch.filter(pc.equal(batch[BINDING], index))
+            for binding in self._bindings:
+                chosen = batch.select(binding.names).filter(pc.equal(batch[BINDING], binding.index))
                 if chosen.num_rows:
-                    rows = chosen[f"b{index}"]
-                    self.documents += pc.sum(rows.field("_count")).as_py()
-                    yield index, rows
+                    self.documents += binding.documents(chosen)
+                    yield binding, chosen
             self._first = next(self._batches, None)
         if self._expected is not None and self.documents != self._expected[self._shard]:
             raise UnexpectedFailure(
                 f"shard {self._shard}: {self._expected[self._shard]} rows are good and {self.documents} were "
                 "combined: a source gave other rows when it was read again"
             )
-
-
-def _rows_of(index: int, binding: Binding, rows: pa.StructArray) -> Rows:
-    key, values, document, *_ = rows.flatten()
-    return Rows(
-        index,
-        _cast(key, binding.key_schema, rows),
-        _cast(values, binding.value_schema, rows),
-        document.cast(pa.string()),
-    )
-
-
-def _in_contest(binding: Binding, rows: pa.StructArray) -> pa.RecordBatch:
-    """The rows as the spool has them, and what orders them."""
-    batch = as_batch(_rows_of(-1, binding, rows))
-    order = rows.flatten()[-1].flatten()
-    names = [*batch.schema.names, *(f"o{number}" for number in range(len(order)))]
-    return pa.RecordBatch.from_arrays([*batch.columns, *order], names)
-
-
-def _cast(struct: pa.StructArray, schema: pa.Schema, rows: pa.StructArray) -> pa.RecordBatch:
-    """The members of a struct, under the names and in the types of the binding."""
-    if not len(schema):
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
-    columns = [column.cast(field.type) for column, field in zip(struct.flatten(), schema, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)

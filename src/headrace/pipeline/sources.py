@@ -60,10 +60,11 @@ class Reading:
     """Where a topic begins that is read from its end: by partition, as found at the very first start."""
 
     @property
-    def has_simple_order(self) -> bool:
-        """Whether rows are ordered by whole numbers and instants alone."""
+    def simple_order(self) -> tuple[str, ...] | None:
+        """What the order of rows is made of, if that is whole numbers and instants alone."""
         order = self.frame(self.stream).select(f"{ORDER}.*").schema
-        return all(isinstance(column.dataType, _SIMPLE) for column in order.fields)
+        is_simple = all(isinstance(column.dataType, _SIMPLE) for column in order.fields)
+        return tuple(order.names) if is_simple else None
 
 
 def combined_stream(readings: list[Reading]) -> DataFrame:

@@ -25,7 +25,7 @@ from headrace.pipeline.planning import VERSION, connected
 from headrace.pipeline.reduce_arrow import Reducer
 from headrace.pipeline.settings import MaterializationSettings
 from headrace.pipeline.spool import DIGEST, Spool
-from headrace.pipeline.winners import Winner
+from headrace.pipeline.winners import Contest
 from headrace.protocol.messages import (
     Acknowledge,
     Acknowledged,
@@ -60,12 +60,12 @@ class ShardJob:
     """By range."""
     documents: tuple[int, ...] | None = None
     """How many each shard has to get; None if nobody has counted them."""
-    winners: tuple[Winner | None, ...] = ()
+    contests: tuple[Contest | None, ...] = ()
     """For each binding whose rows are not combined yet, which of a key's wins; empty if all are."""
     spool_bytes: int = 64 << 20
 
-    def winner(self, binding: int) -> Winner | None:
-        return self.winners[binding] if self.winners else None
+    def contest(self, binding: int) -> Contest | None:
+        return self.contests[binding] if self.contests else None
 
 
 @dataclass(frozen=True)

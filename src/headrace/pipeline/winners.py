@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
 from typing import Any
@@ -28,16 +29,25 @@ class Winner(StrEnum):
     LAST = "last"
 
 
+@dataclass(frozen=True)
+class Contest:
+    """Which of the rows of a key wins."""
+
+    winner: Winner
+    order: tuple[str, ...]
+    """The names of what orders them: whole numbers and instants. No two rows of a key are equal in all of
+    these, and null comes first."""
+
+
 class Winners:
     """Of rows that come in any order; `limit` is how many bytes of them are held in memory.
 
-    Rows have the columns of their key first, of which there are `keys`, and end with those that order them,
-    of which there are `orders`: whole numbers and instants. No two rows of a key are equal in all of these,
-    and null comes first.
+    Rows have the columns of their key first, of which there are `keys`, and end with those that order them.
     """
 
-    def __init__(self, winner: Winner, keys: int, orders: int, limit: int) -> None:
-        self._winner, self._keys, self._orders, self._limit = winner, keys, orders, limit
+    def __init__(self, contest: Contest, keys: int, limit: int) -> None:
+        self._winner, self._orders = contest.winner, len(contest.order)
+        self._keys, self._limit = keys, limit
         self._held: list[pa.RecordBatch] = []
         self._bytes = 0
         self._open = ExitStack()
