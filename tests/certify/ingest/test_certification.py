@@ -66,8 +66,8 @@ def scenario_that(message: str) -> Scenario:
 
 
 def test_what_fails_in_a_run_is_a_finding_of_each_of_its_tiers(tmp_path: Path) -> None:
-    verdict = run(scenario_that("the server does not start"), tmp_path / "run", 1)
-    assert verdict.told == ("the server does not start",)
+    verdict = run(scenario_that(f"{tmp_path / 'run'}/log is cut off"), tmp_path / "run", 1)
+    assert verdict.told == ("FOLDER/log is cut off",)
     assert {verdict.outcome(tier) for tier in BY_NAME["power lost"].tiers} == {Outcome.BROKEN}
 
 

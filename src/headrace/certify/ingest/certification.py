@@ -145,6 +145,7 @@ def run(scenario: Scenario, folder: Path, seed: int, defect: Defect | None = Non
         scenario.run(stage)
     except Exception as error:  # noqa: BLE001 - whatever it is, what was promised was not seen to hold
         text = _in_short(error.message if isinstance(error, HeadraceError) else repr(error))
+        text = text.replace(str(folder), "FOLDER")  # which is another one each time
         findings = {tier: [Finding(text)] for tier in scenario.tiers}
     else:
         findings = {tier: _findings(stage, tier) for tier in scenario.tiers}
