@@ -79,6 +79,8 @@ class Scenario:
     """Of the materialization, as in YAML."""
     targets: dict[str, Any] = field(default_factory=dict)
     """Of the binding."""
+    is_latest: bool = False
+    """Whether the last order of a customer wins, and only columns are kept; else orders are reduced."""
     written: list[dict[str, Any]] = field(default_factory=list)
     last_epoch: int = -1
     _lsn: int = 0
@@ -92,8 +94,13 @@ class Scenario:
         return [order for order in self.written if order["cents"] < 0]
 
     @property
+    def collection(self) -> Collection:
+        reduce = {"reduce": {"strategy": "lastWriteWins"}} if self.is_latest else {}
+        return Collection("orders", ("/customer",), {**SCHEMA, **reduce})
+
+    @property
     def expected(self) -> View:
-        return combine(COLLECTION, self.good)
+        return combine(self.collection, self.good)
 
     @property
     def data(self) -> Path:
@@ -106,6 +113,8 @@ class Scenario:
     def configure(self) -> Path:
         binding: dict[str, Any] = {"collection": "orders", "sinks": self.targets}
         endpoint: dict[str, Any] = {"sinks": self.sinks}
+        if self.is_latest:
+            binding["fields"] = {"exclude": ["_document"]}
         if self.connector:
             binding["resource"] = self.resource
             endpoint |= {"connector": self.connector, "config": self.endpoint}
@@ -116,7 +125,9 @@ class Scenario:
         config = {
             "data": str(self.data),
             "spark": {"master": "local[2]", "conf": QUICK_SPARK},
-            "collections": {"orders": {"key": ["/customer"], "schema": SCHEMA, "quality": [RULE]}},
+            "collections": {
+                "orders": {"key": ["/customer"], "schema": dict(self.collection.schema), "quality": [RULE]}
+            },
             "materializations": {
                 "view": {**endpoint, "shards": self.shards, "limits": limits, "bindings": [binding]}
             },
@@ -182,7 +193,7 @@ class Scenario:
 
     def assert_exact(self, view: list[dict[str, Any]]) -> None:
         """`view`: the documents that the endpoint has."""
-        found = combine(COLLECTION, view)
+        found = combine(self.collection, view)
         assert len(found) == len(view)
         assert found == self.expected
         assert in_order(self.dead_letters()) == in_order(self.dead)

@@ -13,7 +13,7 @@ import orjson
 import pytest
 from adbc_driver_postgresql import dbapi
 
-from tests.pipeline.scenario import Scenario
+from tests.pipeline.scenario import TABLE, Scenario
 
 Documents = list[dict[str, Any]]
 
@@ -27,6 +27,18 @@ def postgres_documents(url: str) -> Documents:
     with dbapi.connect(url) as database, database.cursor() as cursor:
         cursor.execute("SELECT _document::text FROM orders")
         return [orjson.loads(document) for (document,) in cursor.fetchall()]
+
+
+def sqlite_columns(path: Path | str) -> Documents:
+    with closing(sqlite3.connect(path)) as database:
+        found = database.execute(f"SELECT {', '.join(TABLE.names)} FROM orders")
+        return [dict(zip(TABLE.names, row, strict=True)) for row in found]
+
+
+def postgres_columns(url: str) -> Documents:
+    with dbapi.connect(url) as database, database.cursor() as cursor:
+        cursor.execute(f"SELECT {', '.join(TABLE.names)} FROM orders")
+        return [dict(zip(TABLE.names, row, strict=True)) for row in cursor.fetchall()]
 
 
 MakeScenario = Callable[..., tuple[Scenario, Callable[[], Documents]]]
@@ -46,8 +58,9 @@ def make_scenario(request: pytest.FixtureRequest, tmp_path: Path) -> MakeScenari
         if endpoint == "sqlite":
             path = tmp_path / "view.db"
             scenario = Scenario(tmp_path, "sqlite", {"path": str(path)}, shards, **kafka)
-            return scenario, lambda: sqlite_documents(path)
+            return scenario, lambda: (sqlite_columns if scenario.is_latest else sqlite_documents)(path)
         url: str = request.getfixturevalue("postgres_url")
-        return Scenario(tmp_path, "postgres", {"url": url}, shards, **kafka), lambda: postgres_documents(url)
+        scenario = Scenario(tmp_path, "postgres", {"url": url}, shards, **kafka)
+        return scenario, lambda: (postgres_columns if scenario.is_latest else postgres_documents)(url)
 
     return make

@@ -39,9 +39,12 @@ from headrace.pipeline.settings import Guarantee, Profile
 _OF_PROFILE = {
     Profile.DEV_LOCAL: ("killed before the decision", "killed after the decision", "killed after commit"),
     Profile.DISTRIBUTED_DURABLE: (
+        "killed in prepare",
         "killed before the decision",
         "killed after the decision",
+        "killed in commit",
         "killed after commit",
+        "killed in abort",
         "woken before the decision",
         "host lost",
     ),

@@ -35,7 +35,7 @@ _LEAST = timedelta(hours=24)
 )
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON for each thing done.")
 def maintain(file: Path, names: tuple[str, ...], older_than: str, as_json: bool) -> None:
-    """Compacts small files, expires old snapshots and removes files that nothing refers to.
+    """Compacts small files of Iceberg and Delta, expires old snapshots, removes files nothing refers to.
 
     In the tables that the materializations of FILE write, and safely while they run. NAME is one of them;
     without one, all.

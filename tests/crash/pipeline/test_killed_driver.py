@@ -19,16 +19,20 @@ STEPS = [
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("source", "endpoint", "shards"),
+    ("source", "endpoint", "shards", "wins"),
     [
-        ("collection", "postgres", 4),
-        ("kafka", "postgres", 1),
-        ("collection", "sqlite", 1),
-        ("kafka", "sqlite", 4),
+        ("collection", "postgres", 4, "latest"),
+        ("kafka", "postgres", 1, "reduced"),
+        ("collection", "sqlite", 1, "reduced"),
+        ("kafka", "sqlite", 4, "latest"),
     ],
 )
-def test_killed_after_each_step(make_scenario: MakeScenario, source: str, endpoint: str, shards: int) -> None:
+def test_killed_after_each_step(
+    make_scenario: MakeScenario, source: str, endpoint: str, shards: int, wins: str
+) -> None:
+    """The latest of a key's rows is found by the tasks of the shards, where others are combined by Spark."""
     scenario, view = make_scenario(source, endpoint, shards)
+    scenario.is_latest = wins == "latest"
     for _ in range(3):
         scenario.write(60)
     for step in STEPS:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import pytest
 
 from tests.crash.pipeline.killing import Driver, finish
 from tests.pipeline.scenario import Scenario
-from tests.pipeline.scenarios import MakeScenario
+from tests.pipeline.scenarios import Documents, MakeScenario
 from tests.pipeline.sink_places import PLACES, SinkPlace, assert_sink_exact
 
 # Points of the code at which it dies: one sink is not prepared yet, or both are, or one has committed.
@@ -18,6 +21,7 @@ FAULTS = [
     "published second.orders",
 ]
 STEPS = ["prepared first.orders", "decided"]
+# The first of them are beside a connector.
 PAIRS = [
     ("collection", ("iceberg", "view"), ("parquet", "append")),
     ("kafka", ("kafka", "append"), ("delta", "view")),
@@ -27,24 +31,39 @@ PAIRS = [
 IDS = [f"{source} to {first[0]} and {second[0]}" for source, first, second in PAIRS]
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Sinks in one materialization, with or without a connector."""
+
+    scenario: Scenario
+    places: list[SinkPlace]
+    view: Callable[[], Documents] | None
+
+    def assert_exact(self) -> None:
+        for place in self.places:
+            assert_sink_exact(self.scenario, place)
+        if self.view is not None:
+            self.scenario.assert_exact(self.view())
+
+
 @pytest.fixture
-def scenario_of(
-    make_scenario: MakeScenario, request: pytest.FixtureRequest
-) -> tuple[Scenario, list[SinkPlace]]:
+def beside(make_scenario: MakeScenario, request: pytest.FixtureRequest) -> Beside:
     source, *targets = request.param
-    scenario, _ = make_scenario(source, "sqlite")
-    scenario.connector = ""
+    scenario, view = make_scenario(source, "sqlite")
+    has_connector = request.param is PAIRS[0]
+    if not has_connector:
+        scenario.connector = ""
     places = [
         PLACES[kind](scenario, name, mode, request.getfixturevalue)
         for name, (kind, mode) in zip(("first", "second"), targets, strict=True)
     ]
-    return scenario, places
+    return Beside(scenario, places, view if has_connector else None)
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("scenario_of", PAIRS, ids=IDS, indirect=True)
-def test_killed_at_each_step(scenario_of: tuple[Scenario, list[SinkPlace]]) -> None:
-    scenario, places = scenario_of
+@pytest.mark.parametrize("beside", PAIRS, ids=IDS, indirect=True)
+def test_killed_at_each_step(beside: Beside) -> None:
+    scenario = beside.scenario
     scenario.write(60)
     for fault in FAULTS:
         ran = Driver(scenario, fault=fault).end()
@@ -58,28 +77,25 @@ def test_killed_at_each_step(scenario_of: tuple[Scenario, list[SinkPlace]]) -> N
     ran = Driver(scenario, "prepared second.orders", "1", "fail", fault="aborting second.orders").end()
     assert ran.was_killed, ran.output
     finish(scenario)
-    for place in places:
-        assert_sink_exact(scenario, place)
+    beside.assert_exact()
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("scenario_of", PAIRS, ids=IDS, indirect=True)
-def test_one_who_wakes_up_late_changes_nothing(scenario_of: tuple[Scenario, list[SinkPlace]]) -> None:
+@pytest.mark.parametrize("beside", PAIRS, ids=IDS, indirect=True)
+def test_one_who_wakes_up_late_changes_nothing(beside: Beside) -> None:
     """It has decided an epoch, and committed it in one of its sinks; others went on from there."""
-    scenario, places = scenario_of
+    scenario = beside.scenario
     for _ in range(3):
         scenario.write(60)
     zombie = Driver(scenario, "committed first.orders", "2", "freeze")
     zombie.wait_until_frozen()
     finish(scenario)
-    for place in places:
-        assert_sink_exact(scenario, place)
+    beside.assert_exact()
     zombie.thaw()
     ended = zombie.end()
     assert ended.returncode == 1, ended.output
     assert "was taken over by" in ended.output
-    for place in places:
-        assert_sink_exact(scenario, place)
+    beside.assert_exact()
 
 
 def test_each_kind_of_sink_is_in_a_pair() -> None:
