@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from headrace.certify.results import Outcome, Report, Seeded
 from tests.certify.made_up import cell, evidence, report
 
@@ -33,11 +35,24 @@ def test_a_run_is_added_to_an_earlier_one() -> None:
     assert both.notes == ("not removed: a topic", "a note")
 
 
-def test_what_held_is_known_and_what_did_not_is_replaced() -> None:
+def test_what_held_is_known() -> None:
     broken = replace(evidence(), outcome=Outcome.BROKEN)
-    first = report(cell(evidence()), cell(broken, sink="kafka"))
-    assert first.held == {first.cells[0].name}
-    assert replace(first, seeded=(Seeded(evidence().scenario, "d", False),)).held == frozenset()
-    later = report(cell(evidence(), sink="kafka"))
-    both = later.added_to(first)
-    assert [(one.sink, len(one.failures)) for one in both.cells] == [("postgres", 0), ("kafka", 0)]
+    not_run = replace(evidence(), outcome=Outcome.NOT_RUN)
+    found = report(cell(evidence()), cell(broken, sink="kafka"), cell(not_run, sink="redis"))
+    assert found.held == {(found.cells[0].name, evidence().scenario)}
+    assert replace(found, seeded=(Seeded(evidence().scenario, "d", False),)).held == frozenset()
+
+
+@pytest.mark.parametrize("mode", ["full", "soak"])
+def test_a_failure_stays_until_the_same_scenario_has_held(mode: str) -> None:
+    """By chance it need not be met again, so a soak's failures stay."""
+    broken = replace(evidence(), outcome=Outcome.BROKEN)
+    other = replace(evidence(), scenario="another")
+    first = replace(report(cell(broken)), mode=mode)
+    later = replace(report(cell(other)), mode=mode).added_to(first)
+    assert [one.scenario for one in later.cells[0].evidence] == [broken.scenario, "another"]
+    assert not later.is_good
+    mended = replace(report(cell(evidence())), mode=mode).added_to(later)
+    assert mended.is_good == (mode == "full")
+    unknown = replace(report(cell(replace(other, outcome=Outcome.NOT_RUN))), mode=mode).added_to(mended)
+    assert unknown.cells == mended.cells

@@ -29,9 +29,9 @@ def postgres_documents(url: str) -> Documents:
         return [orjson.loads(document) for (document,) in cursor.fetchall()]
 
 
-def sqlite_columns(path: Path | str) -> Documents:
+def sqlite_columns(path: Path | str, table: str = "orders") -> Documents:
     with closing(sqlite3.connect(path)) as database:
-        found = database.execute(f"SELECT {', '.join(TABLE.names)} FROM orders")
+        found = database.execute(f"SELECT {', '.join(TABLE.names)} FROM {table}")
         return [dict(zip(TABLE.names, row, strict=True)) for row in found]
 
 

@@ -24,7 +24,7 @@ from headrace.pipeline.runner import Runner
 from headrace.pipeline.settings import Limits, PipelineSettings, Trigger
 from headrace.testing.runtime import combine
 from tests.pipeline.scenario import COLLECTION, SCHEMA, Recorder
-from tests.pipeline.scenarios import MakeScenario, sqlite_documents
+from tests.pipeline.scenarios import MakeScenario
 from tests.wal.support import await_true
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -103,9 +103,13 @@ def test_a_state_folder_with_a_space_in_its_name(make_scenario: MakeScenario, tm
 
 
 def test_several_bindings_are_one_epoch(make_scenario: MakeScenario) -> None:
-    """From a collection and from Kafka, into two tables, with one checkpoint for both."""
+    """From a collection and from Kafka, into two tables, with one checkpoint for both.
+
+    One is combined by Spark and loaded; of the other the tasks find the latest rows.
+    """
     scenario, view = make_scenario("collection", "sqlite", 2)
     other, _ = make_scenario("kafka", "sqlite")
+    other.is_latest = True
     scenario.write(60)
     other.write(60)
     other.data.mkdir(exist_ok=True)
@@ -126,7 +130,7 @@ def test_several_bindings_are_one_epoch(make_scenario: MakeScenario) -> None:
     scenario.written = scenario.written[:-60]  # the last ones nobody has read
     assert [epoch.read for epoch in recorder.epochs] == [120, 60]
     assert combine(COLLECTION, view()) == scenario.expected
-    assert combine(COLLECTION, sqlite_documents(scenario.endpoint["path"], "others")) == other.expected
+    assert combine(other.collection, sqlite_columns(scenario.endpoint["path"], "others")) == other.expected
 
 
 def test_a_pipeline_waits_for_its_table(make_scenario: MakeScenario) -> None:

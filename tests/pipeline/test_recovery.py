@@ -297,6 +297,16 @@ def test_with_a_lost_log_a_sink_that_has_nothing_is_refused_beside_one_that_has_
     assert in_sinks("sales", "ours", at(5), None, {"lake": at(5), "files": None}) is None
 
 
+def test_a_sink_that_has_lost_its_rows_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"sink lake has nothing, and .* up to epoch 2: restore it"):
+        in_sinks("sales", "ours", at(5), None, {"lake": None}, had_rows={"lake": 2})
+    with pytest.raises(
+        ConfigError, match=r"sink lake stands at epoch 1, and .* up to epoch 2: it was restored"
+    ):
+        in_sinks("sales", "ours", at(5), None, {"lake": at(1)}, had_rows={"lake": 2})
+    assert in_sinks("sales", "ours", at(5), None, {"lake": at(2)}, had_rows={"lake": 2}) is None
+
+
 def test_with_a_lost_log_dead_letters_of_a_later_epoch_are_refused() -> None:
     """They are committed first, and few epochs have any."""
     with pytest.raises(ConfigError, match=r"\(lake at 4, dead letters at 5\)"):

@@ -77,3 +77,19 @@ def test_losers_make_room_and_only_many_winners_go_to_the_disk() -> None:
     assert won(Winner.LAST, same, 10, 2_000) == (expected(Winner.LAST, same), False)
     assert won(Winner.LAST, other, 10, 2_000) == (expected(Winner.LAST, other), True)
     assert won(Winner.LAST, other, 10, MUCH) == (expected(Winner.LAST, other), False)
+
+
+def test_a_key_with_very_many_rows_does_not_fill_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it comes after everything has gone to the disk."""
+    at_once: list[int] = []
+    choose = Winners._chosen
+
+    def watched(self: Winners, rows: pa.Table) -> pa.Table:
+        at_once.append(rows.num_rows)
+        return choose(self, rows)
+
+    monkeypatch.setattr(Winners, "_chosen", watched)
+    rows: list[Row] = [(number, "a", "value", number, 0) for number in range(1_000)]
+    rows += [(7, "a", f"value {number}", number, 1) for number in range(20_000)]
+    assert won(Winner.LAST, rows, 100, 20_000) == (expected(Winner.LAST, rows), True)
+    assert max(at_once) < 500

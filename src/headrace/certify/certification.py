@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ from headrace.certify.meanings import MEANINGS
 from headrace.certify.memory import CELL as MEMORY
 from headrace.certify.memory import certify_memory, seeded_memory
 from headrace.certify.progress import Progress, Steps, Told
-from headrace.certify.results import NOT_REMOVED, Cell, Report, Seeded
+from headrace.certify.results import FULL, NOT_REMOVED, QUICK, SOAK, Cell, Report, Seeded
 from headrace.certify.rounds import Round, rounds_of
 from headrace.certify.scenarios import HOST_LOST, SCENARIOS, Between, Scenario
 from headrace.certify.seeding import seeded
@@ -64,12 +64,14 @@ class Options:
     ingest: bool = True
     seeded: tuple[str, ...] = ()
     """Scenarios that were tried with their defects before."""
-    held: frozenset[str] = frozenset()
-    """Names of cells that were shown before, and are left out."""
+    held: frozenset[tuple[str, str]] = frozenset()
+    """Names of cells, and scenarios that were shown in them before, and are left out."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """With which they were."""
 
     @property
     def mode(self) -> str:
-        return "soak" if self.soak_minutes else "quick" if self.quick else "full"
+        return SOAK if self.soak_minutes else QUICK if self.quick else FULL
 
     def chosen(self, profile: Profile) -> list[Scenario]:
         found = [*SCENARIOS, HOST_LOST]
@@ -92,10 +94,13 @@ class Options:
 
     @property
     def ingest_scenarios(self) -> list[IngestScenario]:
-        if not self.ingest or self.soak_minutes or self.held >= {cell.name for cell in CELLS.values()}:
+        if not self.ingest or self.soak_minutes:
             return []
         found = scenarios_of_ingest(self.quick and not self.scenarios)
-        return [one for one in found if not self.scenarios or one.name in self.scenarios]
+        found = [one for one in found if not self.scenarios or one.name in self.scenarios]
+        return [
+            one for one in found if not all((CELLS[tier].name, one.name) in self.held for tier in one.tiers)
+        ]
 
     def check(self) -> None:
         for name in self.scenarios:
@@ -120,6 +125,12 @@ class Certification:
     def run(self) -> Report:
         began, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
         found = versions() | self._check()
+        for name, version in self._options.versions.items():
+            if found.get(name, version) != version:
+                raise ConfigError(
+                    f"the earlier run had {name} {version}, and this one has {found[name]}: leave --add out, "
+                    "or run both with the same"
+                )
         parts = self._parts()
         progress = Progress(self._told, {name: weight for name, (weight, _) in parts.items()})
         for name, (_, run) in parts.items():
@@ -162,7 +173,7 @@ class Certification:
             if chosen and not (options.quick and profile is not Profile.SINGLE_NODE_DURABLE):
                 parts[str(profile)] = (1 + len(chosen), partial(self._certify, profile))
         if self._endpoints.embedded and not (
-            self._endpoints.only or options.scenarios or MEMORY.name in options.held
+            self._endpoints.only or options.scenarios or MEMORY.name in {name for name, _ in options.held}
         ):
             parts["memory"] = (0, self._certify_memory)
         if chosen := self._seedable():
@@ -191,14 +202,20 @@ class Certification:
         self._seeded += seeded(self._folder / "defects", self._seedable(), steps)
 
     def _certify(self, profile: Profile, steps: Steps) -> None:
-        scenarios = self._options.chosen(profile)
+        def trials(lanes: Sequence[Lane]) -> list[tuple[Lane, Scenario]]:
+            return [
+                (lane, one)
+                for one in self._options.chosen(profile)
+                for lane in lanes
+                if _is_tried(one, lane) and (_cell(lane, profile).name, one.name) not in self._options.held
+            ]
 
         def rounds(lanes: Sequence[Lane]) -> list[Round]:
-            found = rounds_of([(lane, one) for one in scenarios for lane in lanes if _is_tried(one, lane)])
+            found = rounds_of(trials(lanes))
             steps.expect(1 + len(found))
             return found
 
-        self._run(profile, rounds, steps)
+        self._run(profile, rounds, steps, lambda lane: bool(trials([lane])))
 
     def _soaking(self) -> dict[str, tuple[float, Callable[[Steps], None]]]:
         """The ingest server has a part of the time, and pipelines have the rest."""
@@ -229,6 +246,7 @@ class Certification:
         profile: Profile,
         rounds: Callable[[Sequence[Lane]], Iterable[Round]],
         told: Callable[[str], None],
+        is_run: Callable[[Lane], bool] = lambda _: True,
     ) -> None:
         folder = self._folder / str(profile)
         data = folder / "data"
@@ -240,7 +258,7 @@ class Certification:
         suffix = f"-{uuid4().hex[:6]}"
         feeds = self._endpoints.feeds(catalog)
         lanes = [Lane(feed, target, suffix) for feed in feeds for target in targets]
-        lanes = [lane for lane in lanes if _cell(lane, profile).name not in self._options.held]
+        lanes = [lane for lane in lanes if is_run(lane)]
         if not lanes:
             return
         with ExitStack() as stack:

@@ -13,6 +13,9 @@ NOT_REMOVED = "not removed: "
 """So begins a note about what a certification has left in an endpoint."""
 
 
+QUICK, FULL, SOAK = "quick", "full", "soak"
+
+
 class Outcome(StrEnum):
     HELD = "held"
     """What must hold after the fault does."""
@@ -98,7 +101,7 @@ class Report:
     began: str
     seconds: float
     mode: str
-    """quick, full, or soak."""
+    """`QUICK`, `FULL` or `SOAK`."""
     versions: dict[str, str]
     """Of everything that took part."""
     cells: tuple[Cell, ...] = ()
@@ -117,31 +120,47 @@ class Report:
         return some and not self.void and not any(cell.failures for cell in self.cells)
 
     @property
-    def held(self) -> frozenset[str]:
-        """The names of cells that hold what they claim, by scenarios that are not void."""
-        void = set(self.void)
+    def held(self) -> frozenset[tuple[str, str]]:
+        """Names of cells, and scenarios that have shown in them what they claim."""
         return frozenset(
-            cell.name
+            (cell.name, one.scenario)
             for cell in self.cells
-            if not cell.failures and any(one.scenario not in void for one in cell.evidence)
+            for one in cell.evidence
+            if one.outcome is not Outcome.NOT_RUN
+            and one not in cell.failures
+            and one.scenario not in self.void
         )
 
     def added_to(self, earlier: Report) -> Report:
-        """What both have shown, and of a cell that both have, the later.
+        """What both have shown, and of a scenario that both have run in a cell, what the later one has.
 
         Whether something was tried at all, the later one says.
         """
         kept = tuple(note for note in earlier.notes if note.startswith(NOT_REMOVED))
-        again = {cell.name for cell in self.cells}
+        cells = {cell.name: cell for cell in earlier.cells}
+        for cell in self.cells:
+            before = cells.get(cell.name, cell)
+            cells[cell.name] = cell if before is cell else self._joined(before, cell)
         return replace(
             self,
+            mode=FULL if earlier.mode == FULL else self.mode,
             began=earlier.began,
             seconds=round(earlier.seconds + self.seconds, 1),
             versions={**earlier.versions, **self.versions},
-            cells=(*(cell for cell in earlier.cells if cell.name not in again), *self.cells),
+            cells=tuple(cells.values()),
             seeded=(*earlier.seeded, *self.seeded),
             notes=(*kept, *self.notes),
         )
+
+    def _joined(self, before: Cell, cell: Cell) -> Cell:
+        """Chance may not find again what it has found."""
+        again = {one.scenario for one in cell.evidence if one.outcome is not Outcome.NOT_RUN}
+        kept = [one for one in before.evidence if self.mode == SOAK or one.scenario not in again]
+        known = {one.scenario for one in kept}
+        new = [
+            one for one in cell.evidence if one.outcome is not Outcome.NOT_RUN or one.scenario not in known
+        ]
+        return replace(cell, evidence=(*kept, *new))
 
     def to_json(self) -> dict[str, Any]:
         raw = asdict(self)

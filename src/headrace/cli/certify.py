@@ -16,7 +16,6 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from headrace import __version__
 from headrace.certify.comparison import worse_than
 from headrace.certify.report_html import to_html
 from headrace.certify.report_markdown import to_markdown
@@ -64,7 +63,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--add",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The JSON of an earlier run: what it has shown is in this report too, and is not tried again.",
+    help="The JSON of an earlier run: what it has shown is in this report too; what held is not tried again.",
 )
 @click.option(
     "--compare",
@@ -116,16 +115,16 @@ def certify(
             raise ConfigError(f"there is no folder {written.parent} for {written.name}: make it first")
     before = _read(compare) if compare else None
     earlier = _read(add) if add else None
-    if earlier and earlier.versions["headrace"] != __version__:
-        raise ConfigError(f"{add} is of another version of headrace: {earlier.versions['headrace']}")
     named = (
         endpoints_of_file(load_config(file)) if file else endpoints_given(endpoints, embedded=not no_embedded)
     )
     chosen = random.SystemRandom().randrange(1 << 31) if seed is None else seed
     tried = tuple(one.scenario for one in earlier.seeded) if earlier else ()
     options = Options(named, quick, scenarios, soak, chosen, not (file or no_embedded), tried)
-    if earlier and earlier.mode == options.mode:
-        options = replace(options, held=earlier.held)
+    if earlier:
+        options = replace(options, versions=earlier.versions)
+        if earlier.mode == options.mode and not soak:
+            options = replace(options, held=earlier.held)
     console = Console(highlight=False)
     if soak:
         console.print(f"seed {chosen}")

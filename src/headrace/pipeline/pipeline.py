@@ -104,7 +104,7 @@ class Pipeline:
             f"{reading.description} to {' and '.join(planned.destinations(index))}"
             for index, reading in enumerate(readings)
         )
-        self._combining = [self._combining_of(index) for index in range(len(readings))]
+        self._combining: list[tuple[Contest | None, MakeFrame]] = []
         self._content = content_digest(settings, planned.materialization)
         self._lineage = ""
         self._ahead: RuntimeCheckpoint | None = None
@@ -175,8 +175,11 @@ class Pipeline:
         """What is done with a binding's rows before sinks get them, and what a connector's tasks do then."""
         binding = self._planned.materialization.bindings[index]
         has_document = self._planned.needs_document(index)
-        # Sinks write what is combined; and a document's text would be made of losers, too.
-        is_left_to_tasks = not has_document and all(sink.index != index for sink in self._row_sinks)
+        # Sinks write what is combined, and an endpoint without checkpoints has it combined while it waits for
+        # the commit before. A document's text would be made of losers, too.
+        keeps_checkpoints = self._connector is not None and self._connector.opened is not None
+        is_for_sinks = any(sink.index == index for sink in self._row_sinks)
+        is_left_to_tasks = keeps_checkpoints and not is_for_sinks and not has_document
         found = candidates(binding.collection, binding.values) if is_left_to_tasks else None
         if found is not None and (order := self._readings[index].simple_order) is not None:
             winner, make = found
@@ -229,6 +232,7 @@ class Pipeline:
         self._lineage, self._ahead = start.lineage, start.ahead
         if self._connector is not None:
             self._connector.take_over(start.done.to_json(), start.ahead.to_json() if start.ahead else None)
+        self._combining = [self._combining_of(index) for index in range(len(self._readings))]
         return start
 
     def _committed(self) -> dict[str, RuntimeCheckpoint | None]:

@@ -128,8 +128,8 @@ def _refuse_behind(name: str, sink: str, checkpoint: RuntimeCheckpoint | None, h
     if checkpoint is None and had_rows >= 0:
         raise ConfigError(
             f"materialization {name!r}: sink {sink} has nothing, and by the recovery log it has committed "
-            f"rows up to epoch {had_rows}: restore it as it was, or give the sink another name if it is to "
-            "begin with what comes now"
+            f"rows up to epoch {had_rows}: restore it as it was, or start under another name with other "
+            "tables"
         )
     if checkpoint is not None and checkpoint.epoch < had_rows:
         raise ConfigError(

@@ -45,7 +45,7 @@ def run_shards(job: ShardJob, combined: Sequence[DataFrame]) -> list[ShardResult
         one = frame.selectExpr(
             f"{columns.index} as {BINDING}",
             f"{shard_of(columns.key, count)} as {SHARD}",
-            *columns.selected,
+            *columns.sent,
         )
         rows = rows.unionByName(one, allowMissingColumns=True)
     task = partial(_task, job)
@@ -60,9 +60,10 @@ def run_shards(job: ShardJob, combined: Sequence[DataFrame]) -> list[ShardResult
 
 
 def _columns(job: ShardJob) -> list[BindingColumns]:
+    bindings = job.materialization.bindings
     return [
-        BindingColumns(index, binding, job.contest(index))
-        for index, binding in enumerate(job.materialization.bindings)
+        BindingColumns(index, binding, job.contest(index), is_alone=len(bindings) == 1)
+        for index, binding in enumerate(bindings)
     ]
 
 
@@ -75,10 +76,8 @@ def _task(job: ShardJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
     source = _Source(job, batches)
     try:
         shard = source.shard()
-        rows = source.rows()
-        result = transact(job, shard, rows)
-        for _ in rows:
-            pass  # those of an epoch that the endpoint has already, which are counted all the same
+        result = transact(job, shard, source.rows())
+        source.count_rest()
         result = replace(result, documents=source.documents, spilled=result.spilled or source.is_spilled)
         answer = [shard, to_json(asdict(result)), None]
     except Fenced:
@@ -121,13 +120,19 @@ class _Source:
                     yield binding.rows_of(rows)
                     continue
                 if binding not in contested:
-                    winners = Winners(binding.contest, len(binding.key), self._spool_bytes)
+                    share = self._spool_bytes // sum(one.contest is not None for one in self._bindings)
+                    winners = Winners(binding.contest, len(binding.key), share)
                     contested[binding] = stack.enter_context(winners)
                 contested[binding].add(binding.in_contest(rows))
             for binding, winners in contested.items():
                 for won in winners.rows():
                     yield binding.won(won)
                 self.is_spilled |= winners.is_on_disk
+
+    def count_rest(self) -> None:
+        """Of an epoch that the endpoint has already, so that nobody asked for its rows."""
+        for _ in self._read():
+            pass
 
     def _read(self) -> Iterator[tuple[BindingColumns, pa.RecordBatch]]:
         """What there is of each binding, as Spark sends it."""
@@ -136,7 +141,7 @@ class _Source:
             if pc.any(pc.not_equal(batch[SHARD], self._shard)).as_py():
                 raise UnexpectedFailure(f"the partition of shard {self._shard} has rows of another one")
             for binding in self._bindings:
-                chosen = batch.select(binding.names).filter(pc.equal(batch[BINDING], binding.index))
+                chosen = binding.received(batch, pc.equal(batch[BINDING], binding.index))
                 if chosen.num_rows:
                     self.documents += binding.documents(chosen)
                     yield binding, chosen

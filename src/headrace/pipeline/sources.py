@@ -61,10 +61,11 @@ class Reading:
 
     @property
     def simple_order(self) -> tuple[str, ...] | None:
-        """What the order of rows is made of, if that is whole numbers and instants alone."""
+        """What the order of rows is made of, if that is whole numbers and instants, each of its own name."""
         order = self.frame(self.stream).select(f"{ORDER}.*").schema
         is_simple = all(isinstance(column.dataType, _SIMPLE) for column in order.fields)
-        return tuple(order.names) if is_simple else None
+        has_names = len({name.casefold() for name in order.names}) == len(order.names)
+        return tuple(order.names) if is_simple and has_names else None
 
 
 def combined_stream(readings: list[Reading]) -> DataFrame:

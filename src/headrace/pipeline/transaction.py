@@ -9,7 +9,7 @@ checkpoint before it was overtaken by another driver, and stops.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import Any
@@ -61,7 +61,7 @@ class ShardJob:
     documents: tuple[int, ...] | None = None
     """How many each shard has to get; None if nobody has counted them."""
     contests: tuple[Contest | None, ...] = ()
-    """For each binding whose rows are not combined yet, which of a key's wins; empty if all are."""
+    """For each binding, which of a key's rows wins, if they are not combined yet; empty if all are."""
     spool_bytes: int = 64 << 20
 
     def contest(self, binding: int) -> Contest | None:
@@ -281,10 +281,17 @@ def as_rows(index: int, binding: Binding, batch: pa.RecordBatch) -> Rows:
     values = len(binding.values)
     return Rows(
         index,
-        pa.RecordBatch.from_arrays(batch.columns[:keys], schema=binding.key_schema),
-        pa.RecordBatch.from_arrays(batch.columns[keys : keys + values], schema=binding.value_schema),
+        batch_of(batch.columns[:keys], binding.key_schema, batch.num_rows),
+        batch_of(batch.columns[keys : keys + values], binding.value_schema, batch.num_rows),
         batch.columns[keys + values],
     )
+
+
+def batch_of(columns: Sequence[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """So many rows, also if there is no column to tell."""
+    if not columns:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    return pa.RecordBatch.from_arrays(list(columns), schema=schema)
 
 
 def _expect(stream: RuntimeStream, kind: type[Any]) -> Any:

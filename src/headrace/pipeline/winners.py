@@ -22,6 +22,8 @@ from headrace.protocol.key_digests import digest_keys
 
 _KIND = "rows"
 _RANK = "_rank"
+_CONTEST_BYTES = 96
+"""What it takes to find out whether a row wins: places, ranks, and a table of hashes."""
 
 
 class Winner(StrEnum):
@@ -40,7 +42,7 @@ class Contest:
 
 
 class Winners:
-    """Of rows that come in any order; `limit` is how many bytes of them are held in memory.
+    """Of rows that come in any order; `limit` is how many bytes they take in memory, with their contest.
 
     Rows have the columns of their key first, of which there are `keys`, and end with those that order them.
     """
@@ -66,11 +68,7 @@ class Winners:
         return self._spool is not None
 
     def add(self, rows: pa.RecordBatch) -> None:
-        if self._spool is not None:
-            self._write(self._spool, rows)
-            return
-        self._held.append(rows)
-        self._bytes += rows.nbytes
+        self._hold([rows])
         if self._bytes > self._limit:
             self._make_room()
 
@@ -80,23 +78,34 @@ class Winners:
             parts = iter([pa.Table.from_batches(self._held)] if self._held else [])
             self._held = []
         else:
+            self._write(self._spool)
             parts = (bucket[_KIND].drop_columns([DIGEST]) for bucket in self._spool.buckets())
         for rows in parts:
             chosen = self._chosen(rows)
             yield from chosen.select(range(chosen.num_columns - self._orders)).to_batches()
 
-    def _make_room(self) -> None:
-        """Losers go; if there are few of them, everything goes to the disk."""
-        chosen = self._chosen(pa.Table.from_batches(self._held))
-        self._held, self._bytes = chosen.to_batches(), chosen.nbytes
-        if self._bytes > self._limit // 2:
-            self._spool = self._open.enter_context(Spool(limit=0))
-            for rows in self._held:
-                self._write(self._spool, rows)
-            self._held, self._bytes = [], 0
+    def _hold(self, batches: Sequence[pa.RecordBatch]) -> None:
+        self._held += batches
+        self._bytes += sum(rows.nbytes + _CONTEST_BYTES * rows.num_rows for rows in batches)
 
-    def _write(self, spool: Spool, rows: pa.RecordBatch) -> None:
-        spool.add(_KIND, rows, digest_keys(rows.select(range(self._keys))))
+    def _make_room(self) -> None:
+        """Losers go; if there are few of them, everything goes to the disk, and so it does from then on."""
+        if self._spool is None:
+            chosen = self._chosen(pa.Table.from_batches(self._held)).to_batches()
+            self._held, self._bytes = [], 0
+            self._hold(chosen)
+            if self._bytes <= self._limit // 2:
+                return
+            self._spool = self._open.enter_context(Spool(limit=0))
+        self._write(self._spool)
+
+    def _write(self, spool: Spool) -> None:
+        """Only the winners of what is held: a key may have very many rows, and all would be in one bucket."""
+        if not self._held:
+            return
+        for rows in self._chosen(pa.Table.from_batches(self._held)).to_batches():
+            spool.add(_KIND, rows, digest_keys(rows.select(range(self._keys))))
+        self._held, self._bytes = [], 0
 
     def _chosen(self, rows: pa.Table) -> pa.Table:
         names = rows.column_names
