@@ -24,7 +24,7 @@ from headrace.pipeline.runner import Runner
 from headrace.pipeline.settings import Limits, PipelineSettings, Trigger
 from headrace.testing.runtime import combine
 from tests.pipeline.scenario import COLLECTION, SCHEMA, Recorder
-from tests.pipeline.scenarios import MakeScenario
+from tests.pipeline.scenarios import MakeScenario, sqlite_columns
 from tests.wal.support import await_true
 
 pytestmark = pytest.mark.usefixtures("spark")
