@@ -60,26 +60,30 @@ def write(server: IngestServer, collection: str, *writes: list[int]) -> list[int
 def test_a_writer_reads_its_own_writes_committed_or_not(
     server: IngestServer, client: flight.FlightClient
 ) -> None:
-    first, second = write(server, "own", [1, 2], [3])
-    assert read(client, "own").to_pylist() == [
-        {"id": 1, "_lsn": first, "_row": 0},
-        {"id": 2, "_lsn": first, "_row": 1},
-        {"id": 3, "_lsn": second, "_row": 0},
-    ]
-    assert read(client, "own", committed_only=True).num_rows == 0
+    # The fixture's flush may be taken for two, and the second of them commits what it finds.
+    for own in ("own", "own-again"):
+        first, second = write(server, own, [1, 2], [3])
+        assert read(client, own).to_pylist() == [
+            {"id": 1, "_lsn": first, "_row": 0},
+            {"id": 2, "_lsn": first, "_row": 1},
+            {"id": 3, "_lsn": second, "_row": 0},
+        ]
+        if not read(client, own, committed_only=True).num_rows:
+            break
+    assert read(client, own, committed_only=True).num_rows == 0
     call(client, "flush", level="COMMITTED", timeout=60)
-    assert read(client, "own", committed_only=True).num_rows == 3
-    [third] = write(server, "own", [4])
-    rows = read(client, "own")
+    assert read(client, own, committed_only=True).num_rows == 3
+    [third] = write(server, own, [4])
+    rows = read(client, own)
     assert sorted(rows.column("id").to_pylist()) == [1, 2, 3, 4]
     assert rows.schema == pa.schema([("id", pa.int64()), *PLACE])
-    assert read(client, "own", from_lsn=second, to_lsn=second).column("id").to_pylist() == [3]
-    assert read(client, "own", from_lsn=third).column("id").to_pylist() == [4]
+    assert read(client, own, from_lsn=second, to_lsn=second).column("id").to_pylist() == [3]
+    assert read(client, own, from_lsn=third).column("id").to_pylist() == [4]
     # A column that came later is null in what was written before, in the table and beside it.
     wider = pa.record_batch({"id": pa.array([5], pa.int64()), "name": pa.array(["five"])})
-    with Stream(server.url, "own") as stream:
+    with Stream(server.url, own) as stream:
         stream.send(wider).await_count("MEMORY", 1)
-    names = {row["id"]: row["name"] for row in read(client, "own").to_pylist()}
+    names = {row["id"]: row["name"] for row in read(client, own).to_pylist()}
     assert names == {1: None, 2: None, 3: None, 4: None, 5: "five"}
 
 

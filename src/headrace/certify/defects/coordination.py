@@ -26,6 +26,7 @@ from headrace.certify.defects.names import (
     NUMBERED_ANEW,
     OFFSETS_REWOUND,
     OPENING_FORGETS,
+    SINK_NOT_ASKED,
 )
 from headrace.certify.defects.switching import Replacement, defective, lane_of_sink
 from headrace.errors import Fenced, Transient
@@ -54,6 +55,12 @@ def _begun_is_decided(original: Replacement, self: Pipeline, folder: CheckpointF
     if begun not in folder.commits and not self._coordinator.is_decided(begun):
         self._coordinator._decided = begun
     return start
+
+
+@defective(Pipeline, "_had_rows", SINK_NOT_ASKED, lambda self, *_: self._settings.name)
+def _not_asked(*_: Any) -> dict[str, int]:
+    """So that nobody sees where they stand behind what the log knows of them."""
+    return {}
 
 
 @defective(RecoveryLog, "decide", HANDLE_LOST, _of_log)

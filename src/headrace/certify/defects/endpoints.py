@@ -20,7 +20,6 @@ from headrace.certify.defects.names import (
     LEFT_BEHIND,
     LOST_ATTEMPT_COUNTS,
     PUBLISHED_IN_PREPARE,
-    SINK_NOT_ASKED,
 )
 from headrace.certify.defects.switching import Replacement, defective, lane_of_sink
 from headrace.connectors.sql import connector
@@ -87,11 +86,6 @@ def _move(table: FenceTable, database: Any, fence: Fence, checkpoint: JsonObject
         fence.key_range.begin,
         fence.key_range.end,
     )
-
-
-@defective(FolderRows, "committed", SINK_NOT_ASKED, lane_of_sink)
-def _not_asked(*_: Any) -> None:
-    return None
 
 
 @defective(FolderRows, "commit", COMMIT_AGAIN, lane_of_sink)
