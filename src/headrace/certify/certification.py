@@ -258,12 +258,13 @@ class Certification:
         suffix = f"-{uuid4().hex[:6]}"
         feeds = self._endpoints.feeds(catalog)
         lanes = [Lane(feed, target, suffix) for feed in feeds for target in targets]
-        lanes = [lane for lane in lanes if is_run(lane)]
-        if not lanes:
-            return
         with ExitStack() as stack:
-            for target in dict.fromkeys(lane.target for lane in lanes):
+            for target in targets:
                 stack.enter_context(target.running())
+            # Asked only now: some have their addresses while they run.
+            lanes = [lane for lane in lanes if is_run(lane)]
+            if not lanes:
+                return
             stack.callback(self._remove, lanes, feeds)
             chain = Chain(surroundings, lanes, self._options.seed, told)
             chain.run(rounds(lanes))
