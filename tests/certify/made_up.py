@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.certify.results import Cell, Evidence, Outcome, Report, Seeded
+from headrace.certify.results import Cell, Evidence, Mode, Outcome, Report, Seeded
 from headrace.pipeline.settings import Guarantee
 
 HELD, TWICE, BROKEN, NOT_RUN = Outcome.HELD, Outcome.TWICE, Outcome.BROKEN, Outcome.NOT_RUN
@@ -27,7 +27,7 @@ def cell(
 
 def report(*cells: Cell, seeded: tuple[Seeded, ...] = (), notes: tuple[str, ...] = ()) -> Report:
     versions = {"headrace": "1.2.3", "python": "3.11.9"}
-    return Report(42, "2026-03-04T05:06:07+00:00", 754.0, "full", versions, cells, seeded, notes)
+    return Report(42, "2026-03-04T05:06:07+00:00", 754.0, Mode.FULL, versions, cells, seeded, notes)
 
 
 def everything() -> Report:

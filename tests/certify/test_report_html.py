@@ -59,7 +59,7 @@ def evil() -> Report:
         Cell(EVIL, f"ingest: {EVIL}", "-", Guarantee.EXACTLY_ONCE, (one,)),
     )
     seeded = (Seeded(EVIL, EVIL, False, EVIL), Seeded(EVIL, EVIL, True, EVIL))
-    return Report(1, EVIL, 1.0, EVIL, {EVIL: EVIL}, cells, seeded, (EVIL,))
+    return Report(1, EVIL, 1.0, EVIL, {EVIL: EVIL}, cells, seeded, (EVIL,))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("one", [everything(), evil(), report()], ids=["everything", "evil", "empty"])

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.certify.results import Outcome, Report, Seeded
+from headrace.certify.results import Mode, Outcome, Report, Seeded
 from tests.certify.made_up import cell, evidence, report
 
 
@@ -43,8 +43,8 @@ def test_what_held_is_known() -> None:
     assert replace(found, seeded=(Seeded(evidence().scenario, "d", False),)).held == frozenset()
 
 
-@pytest.mark.parametrize("mode", ["full", "soak"])
-def test_a_failure_stays_until_the_same_scenario_has_held(mode: str) -> None:
+@pytest.mark.parametrize("mode", [Mode.FULL, Mode.SOAK])
+def test_a_failure_stays_until_the_same_scenario_has_held(mode: Mode) -> None:
     """By chance it need not be met again, so a soak's failures stay."""
     broken = replace(evidence(), outcome=Outcome.BROKEN)
     other = replace(evidence(), scenario="another")
@@ -53,6 +53,6 @@ def test_a_failure_stays_until_the_same_scenario_has_held(mode: str) -> None:
     assert [one.scenario for one in later.cells[0].evidence] == [broken.scenario, "another"]
     assert not later.is_good
     mended = replace(report(cell(evidence())), mode=mode).added_to(later)
-    assert mended.is_good == (mode == "full")
+    assert mended.is_good == (mode is Mode.FULL)
     unknown = replace(report(cell(replace(other, outcome=Outcome.NOT_RUN))), mode=mode).added_to(mended)
     assert unknown.cells == mended.cells

@@ -20,10 +20,8 @@ def named(folder: Path, target: Target) -> set[str]:
 
 
 def test_nobody_waits_for_a_load_where_nothing_is_loaded(tmp_path: Path) -> None:
-    loaded, appended = (
-        named(tmp_path, SqliteTarget(tmp_path)),
-        named(tmp_path, FilesTarget(tmp_path.as_uri(), {})),
-    )
+    loaded = named(tmp_path, SqliteTarget(tmp_path))
+    appended = named(tmp_path, FilesTarget(tmp_path.as_uri(), {}))
     assert loaded >= LOADS
     assert not appended & LOADS
     assert "killed at sending Store" in appended

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.pipeline.spool import Spool
 from headrace.pipeline.winners import Contest, Winner, Winners
 
 SCHEMA = pa.schema(
@@ -39,7 +40,8 @@ def batch_of(rows: list[Row]) -> pa.RecordBatch:
 
 
 def won(winner: Winner, rows: list[Row], at_once: int, limit: int) -> tuple[list[tuple[Any, ...]], bool]:
-    with Winners(Contest(winner, ("o0", "o1")), 2, limit) as winners:
+    with Spool(limit=0) as spool:
+        winners = Winners(Contest(winner, ("o0", "o1")), 2, limit, spool)
         for begin in range(0, len(rows), at_once):
             winners.add(batch_of(rows[begin : begin + at_once]))
         found = [
@@ -48,7 +50,7 @@ def won(winner: Winner, rows: list[Row], at_once: int, limit: int) -> tuple[list
             for row in batch.to_pylist()
             if batch.schema.names == ["k0", "k1", "value"]
         ]
-        return sorted(found), winners.is_on_disk
+        return sorted(found), spool.is_on_disk
 
 
 def expected(winner: Winner, rows: list[Row]) -> list[tuple[Any, ...]]:

@@ -27,7 +27,7 @@ from headrace.certify.meanings import MEANINGS
 from headrace.certify.memory import CELL as MEMORY
 from headrace.certify.memory import certify_memory, seeded_memory
 from headrace.certify.progress import Progress, Steps, Told
-from headrace.certify.results import FULL, NOT_REMOVED, QUICK, SOAK, Cell, Report, Seeded
+from headrace.certify.results import NOT_REMOVED, Cell, Mode, Report, Seeded
 from headrace.certify.rounds import Round, rounds_of
 from headrace.certify.scenarios import HOST_LOST, SCENARIOS, Between, Scenario
 from headrace.certify.seeding import seeded
@@ -70,8 +70,8 @@ class Options:
     """With which they were."""
 
     @property
-    def mode(self) -> str:
-        return SOAK if self.soak_minutes else QUICK if self.quick else FULL
+    def mode(self) -> Mode:
+        return Mode.SOAK if self.soak_minutes else Mode.QUICK if self.quick else Mode.FULL
 
     def chosen(self, profile: Profile) -> list[Scenario]:
         found = [*SCENARIOS, HOST_LOST]

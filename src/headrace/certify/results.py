@@ -13,7 +13,10 @@ NOT_REMOVED = "not removed: "
 """So begins a note about what a certification has left in an endpoint."""
 
 
-QUICK, FULL, SOAK = "quick", "full", "soak"
+class Mode(StrEnum):
+    QUICK = "quick"
+    FULL = "full"
+    SOAK = "soak"
 
 
 class Outcome(StrEnum):
@@ -100,8 +103,7 @@ class Report:
     seed: int
     began: str
     seconds: float
-    mode: str
-    """`QUICK`, `FULL` or `SOAK`."""
+    mode: Mode
     versions: dict[str, str]
     """Of everything that took part."""
     cells: tuple[Cell, ...] = ()
@@ -143,7 +145,7 @@ class Report:
             cells[cell.name] = cell if before is cell else self._joined(before, cell)
         return replace(
             self,
-            mode=FULL if earlier.mode == FULL else self.mode,
+            mode=Mode.FULL if earlier.mode is Mode.FULL else self.mode,
             began=earlier.began,
             seconds=round(earlier.seconds + self.seconds, 1),
             versions={**earlier.versions, **self.versions},
@@ -155,7 +157,7 @@ class Report:
     def _joined(self, before: Cell, cell: Cell) -> Cell:
         """Chance may not find again what it has found."""
         again = {one.scenario for one in cell.evidence if one.outcome is not Outcome.NOT_RUN}
-        kept = [one for one in before.evidence if self.mode == SOAK or one.scenario not in again]
+        kept = [one for one in before.evidence if self.mode is Mode.SOAK or one.scenario not in again]
         known = {one.scenario for one in kept}
         new = [
             one for one in cell.evidence if one.outcome is not Outcome.NOT_RUN or one.scenario not in known
@@ -181,9 +183,9 @@ class Report:
             )
             for one in raw["cells"]
         )
-        known = {name: raw[name] for name in ("seed", "began", "seconds", "mode", "versions")}
+        known = {name: raw[name] for name in ("seed", "began", "seconds", "versions")}
         seeded = tuple(Seeded(**one) for one in raw["seeded"])
-        return Report(**known, cells=cells, seeded=seeded, notes=tuple(raw["notes"]))
+        return Report(**known, mode=Mode(raw["mode"]), cells=cells, seeded=seeded, notes=tuple(raw["notes"]))
 
 
 def _evidence(raw: dict[str, Any]) -> Evidence:

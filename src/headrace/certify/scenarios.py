@@ -106,7 +106,7 @@ def _connector(point: Callable[[Lane], str], action: Action = Action.PARK) -> Ar
 
 def _message(message: str) -> Arms:
     """Of the protocol, in a task."""
-    is_load = message in LOADS
+    is_load = message in _LOADS
     return lambda lane: (
         [Arm(lane.task(message))] if lane.has_connector and (lane.target.is_loaded or not is_load) else []
     )
@@ -137,7 +137,7 @@ MESSAGES = [
     "received StartedCommit",
 ]
 """Arrows of the protocol's sequence diagram, in a task."""
-LOADS = ("sending Load", "received Loaded")
+_LOADS = ("sending Load", "received Loaded")
 """Those that are left out where nothing is loaded."""
 
 SCENARIOS = [

@@ -28,7 +28,7 @@ class BindingColumns:
     index: int
     binding: Binding
     contest: Contest | None
-    is_alone: bool = True
+    is_alone: bool
     """Whether no other binding has rows for the same task."""
 
     @property

@@ -20,6 +20,7 @@ from headrace.model.checkpoints import to_json
 from headrace.pipeline.shard_columns import BindingColumns
 from headrace.pipeline.shards import SHARD, one_partition_each, shard_of
 from headrace.pipeline.sources import BINDING
+from headrace.pipeline.spool import Spool
 from headrace.pipeline.transaction import Rows, ShardJob, ShardResult, transact
 from headrace.pipeline.winners import Winners
 
@@ -62,7 +63,7 @@ def run_shards(job: ShardJob, combined: Sequence[DataFrame]) -> list[ShardResult
 def _columns(job: ShardJob) -> list[BindingColumns]:
     bindings = job.materialization.bindings
     return [
-        BindingColumns(index, binding, job.contest(index), is_alone=len(bindings) == 1)
+        BindingColumns(index, binding, job.contest(index), len(bindings) == 1)
         for index, binding in enumerate(bindings)
     ]
 
@@ -114,6 +115,7 @@ class _Source:
     def rows(self) -> Iterator[Rows]:
         """All of them, or an error before the transaction can end."""
         contested: dict[BindingColumns, Winners] = {}
+        spools: list[Spool] = []
         with ExitStack() as stack:
             for binding, rows in self._read():
                 if binding.contest is None:
@@ -121,13 +123,13 @@ class _Source:
                     continue
                 if binding not in contested:
                     share = self._spool_bytes // sum(one.contest is not None for one in self._bindings)
-                    winners = Winners(binding.contest, len(binding.key), share)
-                    contested[binding] = stack.enter_context(winners)
+                    spools.append(stack.enter_context(Spool(limit=0)))
+                    contested[binding] = Winners(binding.contest, len(binding.key), share, spools[-1])
                 contested[binding].add(binding.in_contest(rows))
             for binding, winners in contested.items():
                 for won in winners.rows():
                     yield binding.won(won)
-                self.is_spilled |= winners.is_on_disk
+            self.is_spilled = any(spool.is_on_disk for spool in spools)
 
     def count_rest(self) -> None:
         """Of an epoch that the endpoint has already, so that nobody asked for its rows."""

@@ -6,11 +6,9 @@ the tasks of the shards. Here rows are moved once, and the winners are found in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -45,27 +43,14 @@ class Winners:
     """Of rows that come in any order; `limit` is how many bytes they take in memory, with their contest.
 
     Rows have the columns of their key first, of which there are `keys`, and end with those that order them.
+    What is more than the limit goes to `spool`, which is for nothing else and keeps nothing in memory itself.
     """
 
-    def __init__(self, contest: Contest, keys: int, limit: int) -> None:
+    def __init__(self, contest: Contest, keys: int, limit: int, spool: Spool) -> None:
         self._winner, self._orders = contest.winner, len(contest.order)
-        self._keys, self._limit = keys, limit
+        self._keys, self._limit, self._spool = keys, limit, spool
         self._held: list[pa.RecordBatch] = []
         self._bytes = 0
-        self._open = ExitStack()
-        self._spool: Spool | None = None
-
-    def __enter__(self) -> Winners:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open.close()
-
-    @property
-    def is_on_disk(self) -> bool:
-        return self._spool is not None
 
     def add(self, rows: pa.RecordBatch) -> None:
         self._hold([rows])
@@ -74,12 +59,13 @@ class Winners:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """The winners, without what ordered them; nothing is added after this."""
-        if self._spool is None:
-            parts = iter([pa.Table.from_batches(self._held)] if self._held else [])
-            self._held = []
-        else:
-            self._write(self._spool)
+        parts: Iterable[pa.Table]
+        if self._spool.is_on_disk:
+            self._write()
             parts = (bucket[_KIND].drop_columns([DIGEST]) for bucket in self._spool.buckets())
+        else:
+            parts = [pa.Table.from_batches(self._held)] if self._held else []
+            self._held = []
         for rows in parts:
             chosen = self._chosen(rows)
             yield from chosen.select(range(chosen.num_columns - self._orders)).to_batches()
@@ -90,21 +76,20 @@ class Winners:
 
     def _make_room(self) -> None:
         """Losers go; if there are few of them, everything goes to the disk, and so it does from then on."""
-        if self._spool is None:
+        if not self._spool.is_on_disk:
             chosen = self._chosen(pa.Table.from_batches(self._held)).to_batches()
             self._held, self._bytes = [], 0
             self._hold(chosen)
             if self._bytes <= self._limit // 2:
                 return
-            self._spool = self._open.enter_context(Spool(limit=0))
-        self._write(self._spool)
+        self._write()
 
-    def _write(self, spool: Spool) -> None:
+    def _write(self) -> None:
         """Only the winners of what is held: a key may have very many rows, and all would be in one bucket."""
         if not self._held:
             return
         for rows in self._chosen(pa.Table.from_batches(self._held)).to_batches():
-            spool.add(_KIND, rows, digest_keys(rows.select(range(self._keys))))
+            self._spool.add(_KIND, rows, digest_keys(rows.select(range(self._keys))))
         self._held, self._bytes = [], 0
 
     def _chosen(self, rows: pa.Table) -> pa.Table:

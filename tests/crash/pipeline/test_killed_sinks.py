@@ -21,14 +21,17 @@ FAULTS = [
     "published second.orders",
 ]
 STEPS = ["prepared first.orders", "decided"]
-# The first of them are beside a connector.
+# From a source, beside a connector or none.
 PAIRS = [
-    ("collection", ("iceberg", "view"), ("parquet", "append")),
-    ("kafka", ("kafka", "append"), ("delta", "view")),
-    ("collection", ("hudi", "view"), ("iceberg", "append")),
-    ("kafka", ("hudi", "append"), ("delta", "append")),
+    ("collection", "sqlite", ("iceberg", "view"), ("parquet", "append")),
+    ("kafka", "", ("kafka", "append"), ("delta", "view")),
+    ("collection", "", ("hudi", "view"), ("iceberg", "append")),
+    ("kafka", "", ("hudi", "append"), ("delta", "append")),
 ]
-IDS = [f"{source} to {first[0]} and {second[0]}" for source, first, second in PAIRS]
+IDS = [
+    f"{source} to {first[0]} and {second[0]}{f' beside {connector}' if connector else ''}"
+    for source, connector, first, second in PAIRS
+]
 
 
 @dataclass(frozen=True)
@@ -48,16 +51,14 @@ class Beside:
 
 @pytest.fixture
 def beside(make_scenario: MakeScenario, request: pytest.FixtureRequest) -> Beside:
-    source, *targets = request.param
+    source, connector, *targets = request.param
     scenario, view = make_scenario(source, "sqlite")
-    has_connector = request.param is PAIRS[0]
-    if not has_connector:
-        scenario.connector = ""
+    scenario.connector = connector
     places = [
         PLACES[kind](scenario, name, mode, request.getfixturevalue)
         for name, (kind, mode) in zip(("first", "second"), targets, strict=True)
     ]
-    return Beside(scenario, places, view if has_connector else None)
+    return Beside(scenario, places, view if connector else None)
 
 
 @pytest.mark.timeout(900)
@@ -99,4 +100,4 @@ def test_one_who_wakes_up_late_changes_nothing(beside: Beside) -> None:
 
 
 def test_each_kind_of_sink_is_in_a_pair() -> None:
-    assert {kind for _, *targets in PAIRS for kind, _ in targets} == set(PLACES)
+    assert {kind for _, _, *targets in PAIRS for kind, _ in targets} == set(PLACES)
