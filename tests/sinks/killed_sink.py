@@ -21,6 +21,7 @@ from typing import Any
 from headrace.model.checkpoints import JsonObject
 from headrace.sinks.contract import Place, RowSink
 from headrace.sinks.staging import Attempt
+from headrace.testing.faults import freeze_here
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,7 +67,7 @@ def killing(step: str, real: Callable[..., Any], applies: Callable[..., bool]) -
             return real(*arguments, **named)
         if step.startswith("frozen"):
             is_thawed = True
-            os.kill(os.getpid(), signal.SIGSTOP)
+            freeze_here()
             return real(*arguments, **named)
         if step.startswith("after"):
             real(*arguments, **named)

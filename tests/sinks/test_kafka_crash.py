@@ -23,6 +23,7 @@ from devtools.kafka_broker import KafkaBroker
 from headrace.errors import Fenced
 from headrace.sinks import kafka_transactions
 from headrace.sinks.kafka_task import prepare_shard
+from headrace.testing.faults import freeze_here
 from tests.sinks.kafka_world import World, batch_of, handle_of
 
 class Broker:
@@ -32,7 +33,6 @@ class Broker:
 world = World(Broker())
 world.topic, world.checkpoints, world.writer = sys.argv[2:5]
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
-freeze = lambda: os.kill(os.getpid(), signal.SIGSTOP)
 """
 _IN_PREPARE = """
 def batches():
@@ -58,7 +58,7 @@ world.sink(shards="2").commit(1, json.loads(sys.argv[5]))
 _FROZEN_IN_PREPARE = """
 def batches():
     yield batch_of(range(100))
-    freeze()
+    freeze_here()
     yield batch_of(range(100))
 
 try:
@@ -68,13 +68,13 @@ except Fenced:
 """
 _FROZEN_BEFORE_PREPARE = """
 shipment = world.shipment(1)
-freeze()
+freeze_here()
 prepare_shard(shipment, 0, [batch_of(range(100))])
 print("left open")
 """
 _FROZEN_BEFORE_COMMIT = """
 handle = json.loads(sys.argv[5])
-freeze()
+freeze_here()
 world.sink(shards="2").commit(1, handle)
 print("committed")
 """

@@ -63,6 +63,18 @@ def stop_at(step: str, occurrence: int = 1) -> Observer:
     return _signal_at(step, occurrence, signal.SIGSTOP)
 
 
+def freeze_here() -> None:
+    """Stops this process until somebody sends it SIGCONT, before the thread that calls takes a further step.
+
+    One that the process sends itself may be taken by another thread, and this one goes on for a while.
+    """
+    _signal_here(signal.SIGSTOP)
+
+
+def _signal_here(signal_number: signal.Signals) -> None:
+    signal.pthread_kill(threading.get_ident(), signal_number)
+
+
 def _signal_at(step: str, occurrence: int, signal_number: signal.Signals) -> Observer:
     left = occurrence
 
@@ -71,7 +83,6 @@ def _signal_at(step: str, occurrence: int, signal_number: signal.Signals) -> Obs
         if happened == step:
             left -= 1
             if left == 0:
-                # To this very thread, which then cannot take a further step before the signal does.
-                signal.pthread_kill(threading.get_ident(), signal_number)
+                _signal_here(signal_number)
 
     return observe

@@ -18,6 +18,7 @@ from headrace.config import load_config
 from headrace.errors import ConfigError
 from headrace.pipeline.runner import Runner
 from headrace.pipeline.settings import Trigger
+from headrace.testing.faults import freeze_here
 
 
 class Killer(Lines):
@@ -33,7 +34,7 @@ class Killer(Lines):
         self._left = -1
         match self._how:
             case "freeze":
-                os.kill(os.getpid(), signal.SIGSTOP)
+                freeze_here()
             case "fail":
                 raise ConfigError("as if this step had failed")
             case _:

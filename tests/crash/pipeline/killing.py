@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from headrace.faults import Action, Faults
 from tests.pipeline.scenario import Scenario
@@ -35,7 +36,7 @@ class Ran:
 
 
 class Driver:
-    """A run that has begun, in a session of its own."""
+    """A run that has begun, in a session of its own; as a context it leaves nobody behind, frozen or not."""
 
     def __init__(self, scenario: Scenario, *arguments: str, fault: str = "") -> None:
         """`fault`: the point of `headrace.faults` that it dies at."""
@@ -56,6 +57,14 @@ class Driver:
             text=True,
             start_new_session=True,
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.returncode is None:
+            self.kill()
+            self.process.communicate()
 
     def wait_until_frozen(self) -> None:
         _, status = os.waitpid(self.process.pid, os.WUNTRACED)

@@ -88,15 +88,15 @@ def test_one_who_wakes_up_late_changes_nothing(beside: Beside) -> None:
     scenario = beside.scenario
     for _ in range(3):
         scenario.write(60)
-    zombie = Driver(scenario, "committed first.orders", "2", "freeze")
-    zombie.wait_until_frozen()
-    finish(scenario)
-    beside.assert_exact()
-    zombie.thaw()
-    ended = zombie.end()
-    assert ended.returncode == 1, ended.output
-    assert "was taken over by" in ended.output
-    beside.assert_exact()
+    with Driver(scenario, "committed first.orders", "2", "freeze") as zombie:
+        zombie.wait_until_frozen()
+        finish(scenario)
+        beside.assert_exact()
+        zombie.thaw()
+        ended = zombie.end()
+        assert ended.returncode == 1, ended.output
+        assert "was taken over by" in ended.output
+        beside.assert_exact()
 
 
 def test_each_kind_of_sink_is_in_a_pair() -> None:

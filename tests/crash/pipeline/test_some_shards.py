@@ -27,9 +27,12 @@ def test_killed_when_some_shards_have_committed(make_scenario: MakeScenario) -> 
     for _ in range(3):
         scenario.write(60)
     url = scenario.endpoint["url"]
-    driver = Driver(scenario, "prepared dead-letters", "2", "freeze")
-    driver.wait_until_frozen()
-    with dbapi.connect(url) as holding, holding.cursor() as cursor:
+    with (
+        Driver(scenario, "prepared dead-letters", "2", "freeze") as driver,
+        dbapi.connect(url) as holding,
+        holding.cursor() as cursor,
+    ):
+        driver.wait_until_frozen()
         # The task of the last shard waits for its row, and so cannot commit.
         last = shard_ranges(SHARDS)[-1].begin
         cursor.execute(f"SELECT 1 FROM headrace_checkpoints WHERE key_begin = {last} FOR UPDATE")

@@ -14,14 +14,14 @@ def test_one_who_wakes_up_late_changes_nothing(make_scenario: MakeScenario, step
     scenario, view = make_scenario("collection", "postgres", 2)
     for _ in range(3):
         scenario.write(60)
-    zombie = Driver(scenario, step, "2", "freeze")
-    zombie.wait_until_frozen()
-    successor = finish(scenario)
-    assert successor.epochs == [1, 2]
-    scenario.assert_exact(view())
-    zombie.thaw()
-    ended = zombie.end()
-    assert ended.returncode == 1
-    assert "was taken over by" in ended.output
-    assert ended.epochs == [0]
-    scenario.assert_exact(view())
+    with Driver(scenario, step, "2", "freeze") as zombie:
+        zombie.wait_until_frozen()
+        successor = finish(scenario)
+        assert successor.epochs == [1, 2]
+        scenario.assert_exact(view())
+        zombie.thaw()
+        ended = zombie.end()
+        assert ended.returncode == 1
+        assert "was taken over by" in ended.output
+        assert ended.epochs == [0]
+        scenario.assert_exact(view())
