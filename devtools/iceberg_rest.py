@@ -27,7 +27,7 @@ _JARS = [
 _HADOOP_AND_LOGGING = [
     "hadoop-client-api",
     "hadoop-client-runtime",
-    "commons-logging",
+    "jcl-over-slf4j",
     "log4j-api",
     "log4j-core",
     "log4j-slf4j2-impl",

@@ -17,8 +17,11 @@ _STOP_SECONDS = 30.0
 _KILL_SECONDS = 5.0
 _LOG_TAIL_LINES = 30
 # Below Linux's range for outgoing connections. A port from within it may go to a client while its server is
-# down, and a client that tries again and again is at last connected to itself.
-_PORTS = range(20_000, 32_768)
+# down, and a client that tries again and again is at last connected to itself. Of those of pytest's processes
+# that run side by side each has its own: a port that is free now is bound later.
+_SIDE_BY_SIDE = 8
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_PORTS = range(20_000 + _WORKER % _SIDE_BY_SIDE, 32_768, _SIDE_BY_SIDE)
 
 # Runs the server ("$@") until it ends, or until a line or the end of file comes on standard input. The end
 # of file alone means that our process died without a word: then nobody else removes the folder ("$home").
@@ -26,7 +29,7 @@ _UNTIL_TOLD_OR_ORPHANED = """
 home=$1 signal=$2; shift 2
 exec 3<&0
 "$@" </dev/null 3<&- & server=$!
-( read -r _ <&3; orphaned=$?; kill -s "$signal" "$server"; exit "$orphaned" ) & watcher=$!
+( read -r _ <&3; orphaned=$?; trap '' TERM; kill -s "$signal" "$server"; exit "$orphaned" ) & watcher=$!
 wait "$server"; status=$?
 kill "$watcher" 2>/dev/null
 wait "$watcher"

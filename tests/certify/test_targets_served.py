@@ -30,6 +30,7 @@ from headrace.sinks.kafka_options import ClientOptions
 from headrace.testing import ConnectorProcess
 from tests.certify.lanes import Lanes
 from tests.sinks.s3_place import s3_options
+from tests.wal.support import await_true
 
 LANE = "some-lane"
 VERSIONED = ("postgres", "redis", "redis-latest")
@@ -116,7 +117,7 @@ def test_a_transaction_that_is_open_is_told_and_not_read(kafka_broker: KafkaBrok
     assert target.left_over(LANE) == [f"transaction {identity}"]
     assert target.read(LANE)[APPEND].documents == []
     producer.commit_transaction()
-    assert target.left_over(LANE) == []
+    await_true(lambda: target.left_over(LANE) == [])  # a broker tells partitions after it has answered
     assert target.read(LANE)[APPEND].documents == [document(1)]
     target.remove(LANE)
     assert target.read(LANE)[APPEND].documents == []

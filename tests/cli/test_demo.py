@@ -45,11 +45,12 @@ def _running(folder: Path) -> list[str]:
     found = []
     for process in psutil.process_iter():
         try:
-            said = [*process.cmdline(), *process.environ().values()]
+            command = process.cmdline()
+            said = [*command, *process.environ().values()]
         except psutil.Error:
             continue
         if process.pid != os.getpid() and any(str(folder) in text for text in said):
-            found.append(" ".join(process.cmdline()))
+            found.append(" ".join(command))
     return found
 
 

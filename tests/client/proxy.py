@@ -31,6 +31,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._threads[0].join()  # that accepts: it may be about to add a connection
         self.cut()
         for thread in self._threads:
             thread.join()

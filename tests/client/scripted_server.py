@@ -89,6 +89,8 @@ class ScriptedServer(flight.FlightServerBase):  # type: ignore[misc]
         self.duplicates = 0
         self.options: list[dict[str, Any]] = []
         self.message_sizes: list[int] = []
+        self.taken = 0
+        """Messages of which everything that follows from them has been done."""
         self.sessions: list[LiveSession] = []
         self.refuse: Callable[[pa.RecordBatch], HeadraceError | None] = lambda batch: None
         self.refuse_open: list[HeadraceError] = []
@@ -218,6 +220,8 @@ class ScriptedServer(flight.FlightServerBase):  # type: ignore[misc]
             self._announce(session, Tier.MEMORY, {"assigned": assigned})
         self.on_message("acknowledged", session)
         self._reach_auto()
+        with self.lock:
+            self.taken += 1
 
     def _reach_auto(self) -> None:
         if self.auto is not None:

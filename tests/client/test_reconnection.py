@@ -61,9 +61,11 @@ def test_missed_notices_come_after_a_reconnection(server: ScriptedServer, client
     server.auto = Tier.LOCAL_DISK
     with client.writer(reconnect=QUICK) as writer:
         receipt = writer.write_durable({"a": 1})
+        server.proxy.target = NOBODY  # or it is back before anybody has seen it gone
         server.break_streams()
         eventually(lambda: not server.sessions)
         server.reach(Tier.COMMITTED)
+        server.proxy.target = server.port
         receipt.wait("COMMITTED", PATIENCE_SECONDS)
         eventually(lambda: receipt.snapshot_id == 7001)  # told by the notice that follows the session
     assert len(server.log) == 1
@@ -99,6 +101,7 @@ def test_what_died_in_memory_is_written_again(server: ScriptedServer, client: Cl
         assert receipts[-1].lsn == 1004
         server.reach(Tier.LOCAL_DISK, receipts[1].lsn)
         receipts[1].wait()
+        eventually(lambda: server.taken == 5)  # or the last of them reaches what only later ones shall
         server.auto = Tier.LOCAL_DISK
         server.crash()
         writer.flush(timeout=PATIENCE_SECONDS)
@@ -115,6 +118,7 @@ def test_part_of_a_message_may_have_survived(server: ScriptedServer, client: Cli
         assert server.message_sizes == [5]
         server.reach(Tier.LOCAL_DISK, receipts[2].lsn)
         receipts[2].wait()
+        eventually(lambda: server.taken == 1)
         server.auto = Tier.LOCAL_DISK
         server.crash()
         writer.flush(timeout=PATIENCE_SECONDS)

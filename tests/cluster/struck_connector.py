@@ -46,7 +46,7 @@ class Strike:
     def forget(self) -> None:
         for path in self.folder.iterdir():
             if path.is_file() and path.suffix != ".py":
-                path.unlink()
+                path.unlink(missing_ok=True)  # a worker may be at it
 
     @property
     def struck(self) -> int | None:

@@ -62,7 +62,7 @@ def test_killed_again_and_again_at_any_moment(endpoint: EndpointUnderTest, tmp_p
     while True:
         with ConnectorProcess(endpoint.endpoint_type) as connector:
             connector.client.wait_until_ready()
-            timer = threading.Timer(draw.uniform(0.0, 0.15), connector.kill)
+            timer = threading.Timer(draw.uniform(0.0, 0.15 if kills else 0.01), connector.kill)
             if kills < 12:
                 timer.start()
             try:

@@ -26,7 +26,11 @@ from tests.crash.scenario import applied, assert_exact, faulty_connector, materi
 def test_a_zombie_commits_nothing(
     endpoint: EndpointUnderTest, tmp_path: Path, step: str, occurrence: int
 ) -> None:
-    with faulty_connector(endpoint.endpoint_type, "stop", step, occurrence) as zombie:
+    with (
+        faulty_connector(endpoint.endpoint_type, "stop", step, occurrence) as zombie,
+        ConnectorProcess(endpoint.endpoint_type) as connector,
+    ):
+        connector.client.wait_until_ready()  # who is frozen for too long is taken for gone
         materialization = applied(endpoint, zombie.client)
         errors: list[HeadraceError] = []
 
@@ -39,12 +43,11 @@ def test_a_zombie_commits_nothing(
         thread = threading.Thread(target=run_zombie)
         thread.start()
         zombie.wait_until_frozen()
-        with ConnectorProcess(endpoint.endpoint_type) as connector:
-            materialize(connector.client, materialization, FileLog(tmp_path / "recovery.json"))
-            assert_exact(endpoint, materialization)
-            zombie.resume()
-            thread.join(60)
-            assert not thread.is_alive()
+        materialize(connector.client, materialization, FileLog(tmp_path / "recovery.json"))
+        assert_exact(endpoint, materialization)
+        zombie.resume()
+        thread.join(60)
+        assert not thread.is_alive()
         (error,) = errors
         assert isinstance(error, Fenced)
         assert "process" in error.taken_by

@@ -61,7 +61,7 @@ def running_engine(
         engine.start()
         yield engine
     finally:
-        engine.close(timeout=2.0)
+        engine.close(timeout=5.0)
 
 
 @contextmanager
@@ -85,6 +85,7 @@ class Store(SegmentStore):
         self.holding = threading.Event()
         self.removed: list[int] = []
         self.after_put: Callable[[], None] = lambda: None
+        self._listing = threading.Lock()
         self._open = threading.Event()
         self._open.set()
 
@@ -109,8 +110,14 @@ class Store(SegmentStore):
     def remove(self, number: int) -> None:
         if self.removing_fails:
             raise EndpointUnavailable("the store removes nothing")
-        super().remove(number)
+        with self._listing:
+            super().remove(number)
         self.removed.append(number)
+
+    def numbers(self) -> list[int]:
+        """Of one moment: a folder is listed in steps, and what goes meanwhile would look like a hole."""
+        with self._listing:
+            return super().numbers()
 
     def _pass(self) -> None:
         if not self._open.is_set():
@@ -137,6 +144,7 @@ class FakeIceberg:
     """Commits, and fails nevertheless."""
 
     def __post_init__(self) -> None:
+        self._committing = threading.Lock()  # several engines may have the same tables
         self._open = threading.Event()
         self._open.set()
 
@@ -163,7 +171,8 @@ class FakeIceberg:
             assert self._open.wait(PATIENCE)
         if self.problem and not self.answers_lost:
             raise self.problem
-        outcome = {one.name: self._commit(one.name, job) for one in job.collections}
+        with self._committing:
+            outcome = {one.name: self._commit(one.name, job) for one in job.collections}
         if self.answers_lost:
             raise self.problem or EndpointUnavailable("the answer was lost")
         return outcome

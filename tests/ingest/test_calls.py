@@ -25,7 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IngestServer]:
     with running_server(tmp_path_factory.mktemp("data"), commit_interval=3600.0) as server:
         # It commits once when it starts, and whatever there is by then.
         write(server, "first", [1])
-        server.engine.flush(Tier.COMMITTED, 60)
+        server.engine.flush(Tier.COMMITTED, 200)
         yield server
 
 

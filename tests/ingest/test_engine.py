@@ -144,6 +144,7 @@ def test_closing_does_not_wait_for_a_commit_that_hangs(
         assert iceberg.holding.wait(20)
         assert engine._commits._thread.is_alive()
         engine._commits.close(timeout=0.1)
+        engine._commits._thread.join(20)
         assert not engine._commits._thread.is_alive()
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 

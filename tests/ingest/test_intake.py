@@ -13,6 +13,7 @@ import pytest
 
 from headrace.errors import StorageFull, Terminal, UnexpectedFailure
 from headrace.ingest import intake as module
+from headrace.ingest import session as session_module
 from headrace.ingest.intake import Intake, Message, Source
 from headrace.ingest.producers import Producer, Run
 from headrace.ingest.progress import now_us
@@ -316,6 +317,7 @@ def test_a_stream_of_which_not_all_was_written_does_not_end_well(
     def serialize_badly(*_: object) -> int:
         raise RuntimeError("a mistake of ours")
 
+    monkeypatch.setattr(session_module, "_SETTLE_SECONDS", 20.0)
     with running_engine(tmp_path) as engine, LocalSession(engine) as session:
         lsn = session.write(1)
         monkeypatch.setattr(Intake, "_append", serialize_badly)

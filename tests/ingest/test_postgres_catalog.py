@@ -31,7 +31,7 @@ def test_collections_are_committed_and_found_again(tmp_path: Path, postgres_url:
 
             with ThreadPoolExecutor() as pool:
                 list(pool.map(write, ("orders", "returns")))
-            server.engine.flush(Tier.COMMITTED, 60)
+            server.engine.flush(Tier.COMMITTED, 200)
     tables = load_catalog("headrace", **properties)
     for name in ("orders", "returns"):
         rows = tables.load_table(("headrace", name)).scan().to_arrow()

@@ -223,6 +223,7 @@ def test_two_servers_with_copies_of_a_folder_cannot_both_put(tmp_path: Path, ice
         running_engine(tmp_path / "copy", store=Store(url)) as second,
         LocalSession(second) as session,
     ):
+        await_true(lambda: second._commits._knows_tables)  # as they were before the first one writes
         write_all(first, 2, level=Tier.OBJECT_STORAGE)
         lsn = session.write(2)
         await_true(lambda: second.fatal)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from headrace.ingest import session as session_module
 from headrace.ingest.server import IngestServer
 from headrace.model.tiers import Tier
 from tests.ingest.flight_client import Stream, our_error
@@ -189,8 +190,9 @@ def test_a_producer_that_opens_a_second_stream_takes_over(server: IngestServer, 
 
 
 def test_a_refused_write_leaves_the_ones_before_it_and_names_column_and_types(
-    server: IngestServer, tables: FakeIceberg
+    server: IngestServer, tables: FakeIceberg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(session_module, "_SETTLE_SECONDS", 20.0)
     Stream(server.url, "typed").send_ids(1).done()
     kept = Stream(server.url, "typed").send_ids(2)
     refused = Stream(server.url, "typed").send(pa.record_batch({"id": pa.array(["text"])}))

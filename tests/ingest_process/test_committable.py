@@ -117,7 +117,7 @@ def problems(server: Serving) -> Iterator[list[str]]:
         for name, batch in BATCHES.items():
             write_all(client, name, [batch])
         with suppress(flight.FlightUnavailableError):  # the health says which
-            server.action("flush", timeout=60)
+            server.action("flush", timeout=200)
         yield server.action("health")["problems"]
 
 

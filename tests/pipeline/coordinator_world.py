@@ -13,7 +13,7 @@ from headrace.pipeline.recovery_log import RecoveryLog
 from headrace.sinks.contract import Epoch, Sink
 from headrace.testing.memory_sink import MemorySink, MemoryTarget
 
-QUICK = Patience(first_pause=0.001, longest_pause=0.01, decide_for=0.05, answer_within=0.2)
+QUICK = Patience(first_pause=0.001, longest_pause=0.01, decide_for=2.0, answer_within=60.0)
 
 
 class Crash(BaseException):
@@ -60,13 +60,16 @@ class World:
         ]
 
     def coordinator(
-        self, observe: Callable[[str], None] | None = None, sinks: Sequence[Sink] | None = None
+        self,
+        observe: Callable[[str], None] | None = None,
+        sinks: Sequence[Sink] | None = None,
+        patience: Patience = QUICK,
     ) -> Coordinator:
         log = RecoveryLog(self.store, "log")
         return Coordinator(
             log,
             self.sinks() if sinks is None else sinks,
-            patience=QUICK,
+            patience=patience,
             observe=observe or self.steps.append,
         )
 

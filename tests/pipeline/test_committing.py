@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from headrace.errors import EndpointError, EndpointUnavailable, Terminal, Unexpe
 from headrace.model.checkpoints import JsonObject
 from headrace.pipeline.recovery_log import RecoveryLog
 from headrace.testing.memory_sink import MemorySink, MemoryTarget
-from tests.pipeline.coordinator_world import Failing, World, rows_of, run_epochs
+from tests.pipeline.coordinator_world import QUICK, Failing, World, rows_of, run_epochs
 from tests.wal.support import PATIENCE, await_true
 
 
@@ -118,7 +119,7 @@ class Hanging(MemorySink):
 
 def test_a_sink_that_does_not_answer_holds_up_no_other_and_names_itself(world: World) -> None:
     good, dead = Hanging("good", world.good), MemorySink("dead", world.dead)
-    coordinator = world.coordinator(sinks=[good, dead])
+    coordinator = world.coordinator(sinks=[good, dead], patience=replace(QUICK, answer_within=0.2))
     coordinator.start()
     coordinator.run(0, {}, rows_of(0))
     await_true(lambda: world.dead.rows == rows_of(0))
@@ -134,7 +135,7 @@ def test_a_sink_that_does_not_answer_holds_up_no_other_and_names_itself(world: W
 
 def test_a_sink_that_never_answers_does_not_keep_the_others_from_being_closed(world: World) -> None:
     good, dead = Hanging("good", world.good), MemorySink("dead", world.dead)
-    coordinator = world.coordinator(sinks=[good, dead])
+    coordinator = world.coordinator(sinks=[good, dead], patience=replace(QUICK, answer_within=0.2))
     coordinator.start()
     coordinator.run(0, {}, rows_of(0))
     coordinator.close()

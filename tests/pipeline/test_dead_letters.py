@@ -235,11 +235,14 @@ def test_a_sink_that_had_nothing_to_commit_may_be_removed(world: World) -> None:
 
 def run_epochs(world: World, first: int, last: int, observe: Callable[[str], None]) -> None:
     coordinator = Coordinator(RecoveryLog(world.store, "log"), [world.sink()], observe=observe)
-    coordinator.start()
-    for number in range(first, last + 1):
-        coordinator.run(number, {"offsets": number}, world.rows(number, number % 3))
-    coordinator.close()
-    coordinator.settle()
+    try:
+        coordinator.start()
+        for number in range(first, last + 1):
+            coordinator.run(number, {"offsets": number}, world.rows(number, number % 3))
+        coordinator.close()
+        coordinator.settle()
+    finally:
+        coordinator._commits.shutdown(wait=True)  # with a process its threads end too
 
 
 STEPS = 1 + 2 * 3  # of two epochs: opened; prepared, decided, committed

@@ -114,13 +114,13 @@ def test_json_is_read_as_the_reference_reads_it(spark: SparkSession) -> None:
     given = spark.createDataFrame(rows, "value string, partition int, offset long")
     frame = frame_of_json(ORDERS)(given)
     columns = [*(frame[f"`{name.replace('`', '``')}`"] for name in PROPERTIES), frame["_invalid"]]
-    found = frame.orderBy("_order").select(*columns, "_key", "_raw").collect()
+    found = frame.orderBy("_order").select(*columns, "_key", "_raw", "_is_valid").collect()
     good = 0
     for document, row in zip(documents, found, strict=True):
-        *values, invalid, key, raw = row
+        *values, invalid, key, raw, is_valid = row
         assert json.loads(raw) == document
         wrong = wrong_properties(document)
-        assert bool(invalid) == bool(wrong), (document, invalid, wrong)
+        assert bool(invalid) == bool(wrong) == (not is_valid), (document, invalid, wrong)
         assert len(invalid) == len(set(invalid))
         if "json" not in invalid:
             assert {name.removeprefix("schema:") for name in invalid} == wrong
@@ -160,8 +160,9 @@ def test_json_is_read_as_the_reference_reads_it(spark: SparkSession) -> None:
 )
 def test_what_is_no_object_is_invalid(spark: SparkSession, text: str | None) -> None:
     rows = spark.createDataFrame([(text, 0, 0)], "value string, partition int, offset long")
-    (found,) = frame_of_json(ORDERS)(rows).select("_invalid", "_raw").collect()
+    (found,) = frame_of_json(ORDERS)(rows).select("_is_valid", "_invalid", "_raw").collect()
     assert "json" in found["_invalid"]
+    assert found["_is_valid"] is False
     assert found["_raw"] == ("null" if text is None else text)
 
 
@@ -263,8 +264,9 @@ def test_what_is_merged_inside_of_an_object_has_to_fit(spark: SparkSession) -> N
         '{"n": 1.5, "deep": [2]}': ["schema:/in/n", "schema:/in/deep"],
     }
     rows = spark.createDataFrame(list(enumerate(wrong)), "id long, `in` string")
-    found = frame_of_columns(rows.schema, MERGED, ["id"])(rows).orderBy("id").select("_invalid").collect()
+    found = frame_of_columns(rows.schema, MERGED, ["id"])(rows).orderBy("id").collect()
     assert [row["_invalid"] for row in found] == list(wrong.values())
+    assert [row["_is_valid"] for row in found] == [not names for names in wrong.values()]
 
 
 @pytest.mark.parametrize(
@@ -290,6 +292,7 @@ def test_values_of_columns(spark: SparkSession, column: str, value: str, is_wron
     rows = spark.sql(f"SELECT {identity}{value} AS {column}")
     (found,) = frame_of_columns(rows.schema, ORDERS, ["id"])(rows).collect()
     assert found["_invalid"] == ([f"schema:/{column}"] if is_wrong else [])
+    assert found["_is_valid"] is not is_wrong
 
 
 def test_a_column_of_another_type_is_refused_at_once(spark: SparkSession) -> None:
@@ -319,3 +322,4 @@ def test_a_key_below_the_root(spark: SparkSession) -> None:
         ["schema:/who/it's"],
         ["schema:/who", "schema:/who/id", "schema:/who/it's"],
     ]
+    assert [row["_is_valid"] for row in found] == [True, False, False]

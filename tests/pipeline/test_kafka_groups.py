@@ -102,7 +102,11 @@ def test_an_end_does_not_wait_for_ever(slow: SlowGroup, monkeypatch: pytest.Monk
     slow.may_go_on.release()
 
 
-def test_one_client_tells_kafka_again_and_again(kafka_broker: KafkaBroker, spark: SparkSession) -> None:
+def test_one_client_tells_kafka_again_and_again(
+    kafka_broker: KafkaBroker, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_groups, "_TIMEOUT_MS", 60_000)
+    monkeypatch.setattr(kafka_groups, "_LAST_SECONDS", 60.0)
     topic = f"orders-{uuid4().hex}"
     kafka_broker.create_topic(topic, partitions=2)
     reads = settings(topic, bootstrap=kafka_broker.bootstrap)

@@ -20,6 +20,7 @@ from headrace.errors import ConfigError
 from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog
 from headrace.ingest.iceberg.tables import Tables
 from headrace.model.collections import Collection
+from headrace.pipeline import lag as lag_module
 from headrace.pipeline.kafka_client import client_options
 from headrace.pipeline.lag import Lag, lag_of
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint
@@ -29,6 +30,12 @@ from headrace.wal.batches import PLACE_FIELDS
 
 ORDERS = Collection("orders", ("/id",), {"type": "object", "properties": {"id": {"type": "integer"}}})
 COLUMNS = pa.schema([("id", pa.int64())])
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for the lag is told soon that it is not known; here it has to be."""
+    monkeypatch.setattr(lag_module, "_TIMEOUT", 60.0)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -16,12 +17,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.errors import SchemaError, UnexpectedFailure
+from headrace.errors import SchemaError, Transient, UnexpectedFailure
 from headrace.model.collections import Collection
 from headrace.pipeline import quality
 from headrace.pipeline.dead_letter_store import DeadLetter
 from headrace.pipeline.key_hash import key_hash
-from headrace.pipeline.quality import Counts, Split, assert_valid, invalid_row, judged, split, tag
+from headrace.pipeline.quality import Counts, Split, judged, split, tag
 from headrace.pipeline.settings import Action, BindingSettings, CollectionSource, KafkaSource, Rule
 
 AT = datetime(2026, 11, 16, 8, 0, 0, 123456, tzinfo=UTC)
@@ -76,6 +77,7 @@ def frame_of(spark: SparkSession, rows: Sequence[dict[str, Any]]) -> DataFrame:
         F.struct(F.col("r.id").cast("bigint").alias("id")).alias("_key"),
         F.struct("r.lsn", F.lit(0).alias("row")).alias("_order"),
         *(F.col(f"r.{quoted(name)}").cast(kind).alias(name) for name, kind in TYPES.items()),
+        (F.size("r._invalid") == 0).alias("_is_valid"),
         "r._invalid",
         "r._raw",
     )
@@ -368,17 +370,43 @@ def test_without_anything_to_count_no_job_runs_and_nothing_is_kept(
     ) as judged_rows:
         assert (judged_rows.dead, judged_rows.counts, judged_rows.dead_count) == (None, None, 0)
         assert (jobs.reads, source.storageLevel.useMemory) == (0, False)
-        with pytest.raises((PySparkException, Py4JJavaError)) as caught:
-            judged_rows.good[0].groupBy("_key").count().collect()
-    found = invalid_row(caught.value)
-    assert found is not None
-    assert found.message.startswith(
-        "a row of collection 'orders': the schema is not followed (schema:/x), such as by "
+
+
+def test_a_row_that_fails_the_job_which_reads_it_is_shown(spark: SparkSession) -> None:
+    valid, invalid = (
+        frame_of(spark, [{"id": 1}, {"id": 2, "_invalid": wrong}]) for wrong in ([], ["schema:/x"])
     )
-    assert '"id": 2' in found.message
+    bindings = [binding_of(invalid=Action.FAIL)] * 2
+    message = "a row of collection 'orders' in epoch 7: the schema is not followed (schema:/x), such as by "
+
+    def read() -> None:
+        with judged(valid, [valid, invalid], bindings, materialization="v", epoch=7, at=AT) as rows:
+            assert rows.good[0].count() == 2
+            try:
+                rows.good[1].groupBy("_key").count().collect()
+            except (PySparkException, Py4JJavaError) as error:
+                raise Transient("the sink failed") from error  # as sinks say where it was
+
+    with pytest.raises(SchemaError, match=re.escape(message) + '.*"id": 2') as caught:
+        read()
+    assert isinstance(caught.value.__cause__, Transient)
 
 
-def test_valid_rows_pass_and_other_errors_are_not_ours(spark: SparkSession) -> None:
-    frame = frame_of(spark, [{"id": 1}, {"id": 2}])
-    assert assert_valid(frame, binding_of()).count() == 2
-    assert invalid_row(ValueError("something else")) is None
+def test_an_invalid_row_that_is_gone_when_it_is_looked_for_is_said_to_be(spark: SparkSession) -> None:
+    frame = frame_of(spark, [{"id": 1}])
+    binding = binding_of(invalid=Action.FAIL)
+    with (
+        pytest.raises(UnexpectedFailure, match="the source gave other rows"),
+        judged(frame, [frame], [binding], materialization="v", epoch=0, at=AT),
+    ):
+        raise ValueError(f"{quality._MARK}0;")
+
+
+def test_other_errors_stay_what_they_are(spark: SparkSession) -> None:
+    frame = frame_of(spark, [{"id": 1}])
+    binding = binding_of(invalid=Action.FAIL)
+    with (
+        pytest.raises(ValueError, match="something else"),
+        judged(frame, [frame], [binding], materialization="v", epoch=0, at=AT),
+    ):
+        raise ValueError("something else")

@@ -69,7 +69,7 @@ def rows_of(spark: SparkSession, told: dict[str, Any]) -> DataFrame:
         time.sleep(3600)
         return value
 
-    return rows.withColumn("value", F.udf(stuck, "bigint")("value"))
+    return rows.withColumn("value", F.udf(stuck, "bigint", useArrow=False)("value"))
 
 
 if __name__ == "__main__":

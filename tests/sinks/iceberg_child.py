@@ -68,7 +68,7 @@ def rows_of(spark: SparkSession, told: dict[str, Any], stop: Callable[[], None])
         time.sleep(3600)
         return value
 
-    return rows.select("id", F.udf(stuck, "bigint")("value").alias("value"))
+    return rows.select("id", F.udf(stuck, "bigint", useArrow=False)("value").alias("value"))
 
 
 if __name__ == "__main__":

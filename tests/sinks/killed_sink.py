@@ -37,13 +37,13 @@ def run_killed(form: str, place: Place, step: str, handle: JsonObject | None = N
 def frozen(form: str, place: Place, step: str, handle: JsonObject) -> Iterator[Callable[[], str]]:
     """A process that is frozen at the step; what is given lets it go on, and returns its errors."""
     with _child(form, place, f"frozen {step}", handle) as child:
-        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
         def thaw() -> str:
             child.send_signal(signal.SIGCONT)
             return child.communicate()[1]
 
         try:
+            os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             yield thaw
         finally:
             child.kill()

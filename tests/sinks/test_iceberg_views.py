@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
+from sqlalchemy.exc import OperationalError
 
 from headrace.errors import ConfigError, Fenced, SchemaError, UnexpectedFailure
 from headrace.sinks.contract import Epoch
@@ -132,7 +134,7 @@ def test_rows_are_asked_for_once(world: World, spark: SparkSession) -> None:
         asked.add(1)
         return value
 
-    counted = F.udf(count, "bigint").asNondeterministic()
+    counted = F.udf(count, "bigint", useArrow=False).asNondeterministic()
     world.publish(0, k1=10, k2=20)
     rows = world.rows(k1=11, k3=31).select("id", counted("value").alias("value"))
     handle = world.view(partitions=("id",)).prepare(an_epoch(1), rows)
@@ -157,18 +159,22 @@ def test_a_reader_sees_whole_epochs(world: World) -> None:
     seen: list[list[tuple[Any, ...]]] = []
     is_over = threading.Event()
 
+    def publish(epoch: int) -> None:
+        handle = world.view().prepare(an_epoch(epoch), world.rows(k1=epoch, k2=epoch, k3=epoch))
+        if epoch % 2:
+            world.append_by_hand(**{f"k{10 * epoch}": epoch})
+        persistently(lambda: world.view().commit(epoch, handle))
+
     def poll() -> None:
         while not is_over.is_set():
-            seen.append(world.state())
+            with suppress(OperationalError):  # the catalog is locked, since somebody commits
+                seen.append(world.state())
 
     reader = threading.Thread(target=poll)
     reader.start()
     try:
         for epoch in range(1, 5):
-            handle = world.view().prepare(an_epoch(epoch), world.rows(k1=epoch, k2=epoch, k3=epoch))
-            if epoch % 2:
-                world.append_by_hand(**{f"k{10 * epoch}": epoch})
-            world.view().commit(epoch, handle)
+            publish(epoch)
     finally:
         is_over.set()
         reader.join()

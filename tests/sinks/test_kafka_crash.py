@@ -111,7 +111,9 @@ def frozen(world: World, code: str, *arguments: str) -> Iterator[Callable[[], st
     """A process that has stopped itself; what is yielded wakes it, and returns what it said to the end."""
     with start_child(world, code, *arguments) as child:
         try:
-            os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+            stopped = os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            assert stopped is not None
+            assert stopped.si_code == os.CLD_STOPPED, "it ended before it came there"
 
             def wake() -> str:
                 child.send_signal(signal.SIGCONT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,14 +55,14 @@ class ImpatientBroker(KafkaBroker):
 def test_one_that_was_open_for_too_long_is_sent_again() -> None:
     with ImpatientBroker() as broker:
         world = World(broker)
-        short = {"transaction__timeout__ms": "1000", "recovery_time": "1s"}
+        short = {"transaction__timeout__ms": "8000", "recovery_time": "8s"}
         world.sink(**short).start(None, None, 1)
         handle = world.handle(0, range(20), fence=1, **short)
         while world.state().is_open:
-            pass
+            time.sleep(0.1)
         assert (world.state().state, world.values()) == ("CompleteAbort", [])
         for _ in range(2):
-            world.sink(**short).commit(0, handle)
+            world.sink().commit(0, handle)
             assert world.values() == list(range(20))
 
 

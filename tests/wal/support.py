@@ -40,10 +40,10 @@ def entry(*ids: int, stream: WriteStream = STREAM, rows: Sequence[int] | None = 
 
 
 def await_true(condition: Callable[[], object], what: str = "it") -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + 6 * PATIENCE  # some wait for Spark, or for the committer, which is niced
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.001)
+        time.sleep(0.002)
 
 
 @dataclass

@@ -30,7 +30,7 @@ from headrace.faults import Action, Faults
 from headrace.pipeline.settings import Profile
 
 CLOCK_MODULE = "headrace.certify.clock_back"
-_SECONDS = 240.0
+_SECONDS = 400.0
 _STALLED_SECONDS = 2.0
 _LATE = f"nothing came of it in {_SECONDS:.0f} s"
 _NO_FAULT = "no fault"

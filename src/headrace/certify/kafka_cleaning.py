@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from headrace.errors import EndpointUnavailable
 from headrace.sinks.kafka_calls import ANSWER_SECONDS, kafka_failures
 from headrace.sinks.kafka_options import ClientOptions
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+_LOOK_EVERY = 0.02
 
 
 def delete_topics(client: ClientOptions, topics: Sequence[str]) -> None:
@@ -19,6 +27,16 @@ def delete_topics(client: ClientOptions, topics: Sequence[str]) -> None:
         if left:
             for deleted in admin.delete_topics(left, operation_timeout=ANSWER_SECONDS).values():
                 deleted.result(ANSWER_SECONDS)
+            _await_gone(admin, left)
+
+
+def _await_gone(admin: AdminClient, topics: Sequence[str]) -> None:
+    """The controller has deleted them; brokers hear of it a little later, and tell of them until then."""
+    until = time.monotonic() + ANSWER_SECONDS
+    while left := set(topics) & set(admin.list_topics(timeout=ANSWER_SECONDS).topics):
+        if time.monotonic() > until:
+            raise EndpointUnavailable(f"topics {', '.join(sorted(left))} were deleted, and are still listed")
+        time.sleep(_LOOK_EVERY)
 
 
 def delete_groups(client: ClientOptions, groups: Sequence[str]) -> None:

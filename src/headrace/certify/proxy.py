@@ -76,7 +76,7 @@ class Proxy:
             connection = _Connection(client, self.target, self._flowing, self._ended)
             with self._lock:
                 self._connections.add(connection)
-            connection.start()
+                connection.start()  # here, since whoever finds it waits for its end
 
     def _ended(self, connection: _Connection) -> None:
         with self._lock:

@@ -193,13 +193,13 @@ class Intake:
         lsn = self._append(source, entry)
         if lsn is None:
             return None
-        source.announcer.wrote(lsn, count, first.seq)
-        source.last_lsn = lsn + count - 1
-        source.unsynced.append((source.last_lsn, sum(message.size for message in messages)))
-        statistics = source.statistics
+        statistics = source.statistics  # first of all: who hears of a write may go away, and take it along
         statistics.writes += count
         statistics.rows += batch.num_rows
         statistics.bytes += entry.message.size
+        source.announcer.wrote(lsn, count, first.seq)
+        source.last_lsn = lsn + count - 1
+        source.unsynced.append((source.last_lsn, sum(message.size for message in messages)))
         statistics.write_seconds.append(time.perf_counter() - first.arrived)
         return lsn
 

@@ -1,9 +1,9 @@
 """Frames of documents: the rows of one binding in one epoch, in the types that the collection's schema says.
 
 A frame has a column for each property at the root of the schema, of one Spark type for each kind of field
-(objects and arrays as JSON text; null where a document has no such member), and four of its own: the key, the
-order in which rows were written, the names of what is wrong with a row by the schema, and the row as it was
-read.
+(objects and arrays as JSON text; null where a document has no such member), and five of its own: the key, the
+order in which rows were written, whether a row is valid by the schema, the names of what is wrong with it,
+and the row as it was read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _JSON_OPTIONS = {
     "timeZone": "UTC",
 }
 
-KEY, ORDER, INVALID, RAW = "_key", "_order", "_invalid", "_raw"
+KEY, ORDER, VALID, INVALID, RAW = "_key", "_order", "_is_valid", "_invalid", "_raw"
 
 _NESTED = (T.StructType, T.ArrayType, T.MapType)
 _WHOLE_NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
@@ -86,12 +86,13 @@ def frame_of(
     if inside:
         named = F.transform(F.concat(*inside), lambda pointer: F.concat(F.lit("schema:"), pointer))
         found = F.concat(found, named)
-        is_wrong |= F.size(named) > 0
+        is_wrong |= _any([], named)
     distinct = F.array_distinct(F.filter(found, lambda name: name.isNotNull()))
     judged = [
         *(F.col(quote(name)) for name in values),
         F.col(ORDER),
         F.col(RAW),
+        (~is_wrong).alias(VALID),
         F.when(is_wrong, distinct).otherwise(_array([])).alias(INVALID),
         F.struct(*(F.expr(sql).alias(f"k{index}") for index, sql in enumerate(key))).alias(KEY),
     ]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TIMEOUT_MS = 10_000
-_LAST_SECONDS = 5.0
+_LAST_SECONDS = 15.0
 """How long the end of a materialization waits for its last offsets to be told."""
 
 

@@ -27,7 +27,7 @@ from headrace.pipeline.dead_letters import DeadLetterSink
 from headrace.pipeline.frames import MakeFrame
 from headrace.pipeline.planning import Planned
 from headrace.pipeline.progress import EpochProgress
-from headrace.pipeline.quality import Split, check_rules, drops_rows, invalid_row, judged
+from headrace.pipeline.quality import Split, check_rules, drops_rows, judged
 from headrace.pipeline.recovery import GoOn, check_content, go_on, in_sinks
 from headrace.pipeline.recovery_log import ALL, Recovered, RecoveryLog, standing
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, check_sources, read_checkpoint
@@ -434,9 +434,9 @@ class Pipeline:
 
 
 def _why(error: Exception) -> HeadraceError:
-    """Of an epoch that failed. A sink in whose job it did says where; that a row is wrong is in the cause."""
+    """Of an epoch that failed. A sink in whose job it did says where; that rows are wrong is in the cause."""
     for one in (error, *([error.__cause__] if error.__cause__ else ())):
-        if wrong := invalid_row(one) or wrong_rows(one):
+        if wrong := wrong_rows(one):
             return wrong
     return failure_of(error)
 

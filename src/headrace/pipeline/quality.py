@@ -1,13 +1,12 @@
 """Which rows of an epoch are good: each is judged by its binding's rules, counted, and goes one of two ways.
 
 A *frame* is the rows of one binding in one epoch. Beside a column for each property at the root of the
-schema it has `_key`, `_order` (a struct; unique in the epoch), `_invalid` (names of what is wrong with the
-row by its schema) and `_raw` (the whole row as it was read, as JSON text).
+schema it has `_key`, `_order` (a struct; unique in the epoch), `_is_valid` (by the schema), `_invalid` (names
+of what is wrong with the row by its schema) and `_raw` (the whole row as it was read, as JSON text).
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,10 +26,8 @@ from headrace.pipeline.shards import SHARD, shard_of
 __all__ = [
     "Counts",
     "Split",
-    "assert_valid",
     "check_rules",
     "drops_rows",
-    "invalid_row",
     "judged",
     "needs_split",
     "split",
@@ -99,11 +96,17 @@ def judged(
 
     `source` is kept for the block if it has to be read more than once. `at` is the epoch's time, the same
     when it is replayed. `shards` is how many to count the good rows by; 0 for not at all. Where nothing has
-    to be counted no job runs, and an invalid row fails the job that reads the frame (see `invalid_row`).
+    to be counted no job runs before the block does, and an invalid row fails the job that reads its frame;
+    which row it was is looked up then.
     """
     if not needs_split(bindings):
-        valid = tuple(assert_valid(frame, binding) for frame, binding in zip(frames, bindings, strict=True))
-        yield Split(valid, None, None)
+        try:
+            yield Split(tuple(_asserted(frame, index) for index, frame in enumerate(frames)), None, None)
+        except Exception as error:
+            index = _failed_by(error)
+            if index is None:
+                raise
+            raise _invalid_row(frames[index], bindings[index], epoch) from error
         return
     is_ours = not (source.storageLevel.useMemory or source.storageLevel.useDisk)
     if is_ours:
@@ -195,7 +198,7 @@ def _count(
         key = [f"_key.k{number}" for number in range(len(bindings[index].collection.key))]
         shard = F.expr(shard_of(key, shards)) if shards else F.lit(0)
         parts.append(frame.select(binding, F.lit(True).alias("is_read"), *nothing, F.lit(0).alias(SHARD)))
-        is_invalid = (F.size("_invalid") > 0).alias("is_invalid")
+        is_invalid = (~F.col("_is_valid")).alias("is_invalid")
         judged_rows = [F.col("_failed").alias("failed"), F.col("_warned").alias("warned"), is_invalid]
         parts.append(rows.select(binding, F.lit(False).alias("is_read"), *judged_rows, shard.alias(SHARD)))
     together = reduce(DataFrame.union, parts)
@@ -238,7 +241,7 @@ def _refuse_failed(tagged: DataFrame, binding: BindingSettings, counted: list[Ro
     if binding.invalid is Action.FAIL:
         count = sum(row["count"] for row in counted if row["is_invalid"])
         if count:
-            example = _example(tagged, F.size("_invalid") > 0)
+            example = _example(tagged, ~F.col("_is_valid"))
             raise _invalid_error(f"{_rows(count)} {of_collection}", example["_invalid"], example["_raw"])
     for rule in binding.rules:
         count = sum(row["count"] for row in counted if rule.name in row["failed"])
@@ -252,7 +255,8 @@ def _refuse_failed(tagged: DataFrame, binding: BindingSettings, counted: list[Ro
 
 def _example(tagged: DataFrame, which: Column) -> Row:
     found = tagged.filter(which).select("_order", "_invalid", "_raw").orderBy("_order", "_raw").first()
-    assert found is not None
+    if found is None:
+        raise UnexpectedFailure("a wrong row was found, and not again: the source gave other rows")
     return found
 
 
@@ -295,27 +299,29 @@ def _place(binding: BindingSettings) -> Column:
     return F.col("_order")
 
 
-def assert_valid(frame: DataFrame, binding: BindingSettings) -> DataFrame:
-    """The same frame, but that the job which reads it fails at a row that breaks the schema."""
-    told = F.to_json(
-        F.struct(
-            F.lit(binding.collection.name).alias("collection"),
-            F.col("_invalid").alias("names"),
-            F.substring(F.col("_raw"), 1, _EXAMPLE + 1).alias("raw"),
-        )
-    )
-    is_valid = F.coalesce(F.size("_invalid"), F.lit(0)) <= 0
-    return frame.filter(F.when(is_valid, F.lit(True)).otherwise(_raise(F.concat(F.lit(_MARK), told))))
+def _asserted(frame: DataFrame, index: int) -> DataFrame:
+    """The same frame, but that the job which reads it fails at a row that breaks the schema.
+
+    All it says is the number of the binding: Spark compiles neither the names of what is wrong nor the row as
+    JSON, nor then the step of the plan in which they are.
+    """
+    refused = F.raise_error(F.lit(f"{_MARK}{index};")).cast("boolean")
+    return frame.filter(F.when(F.col("_is_valid"), F.lit(True)).otherwise(refused))
 
 
-def _raise(message: Column) -> Column:
-    return F.raise_error(message).cast("boolean")
+def _failed_by(error: BaseException) -> int | None:
+    """The binding of which `_asserted` found a row, if that is why a job failed.
+
+    A sink in whose job it did says where; that a row is wrong is in the cause.
+    """
+    for one in (error, error.__cause__):
+        _, mark, rest = str(one).partition(_MARK)
+        if mark:
+            return int(rest.partition(";")[0])
+    return None
 
 
-def invalid_row(error: BaseException) -> SchemaError | None:
-    """What `assert_valid` found, if that is why a job failed."""
-    _, mark, rest = str(error).partition(_MARK)
-    if not mark:
-        return None
-    told, _ = json.JSONDecoder().raw_decode(rest)
-    return _invalid_error(f"a row of collection {told['collection']!r}", told["names"], told.get("raw"))
+def _invalid_row(frame: DataFrame, binding: BindingSettings, epoch: int) -> SchemaError:
+    example = _example(frame, ~F.col("_is_valid"))
+    which = f"a row of collection {binding.collection.name!r} in epoch {epoch}"
+    return _invalid_error(which, example["_invalid"], example["_raw"])

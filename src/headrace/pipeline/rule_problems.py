@@ -21,7 +21,7 @@ from headrace.model.string_formats import comparable
 from headrace.pipeline.settings import Rule
 
 RESERVED = (
-    *("_key", "_order", "_invalid", "_raw", "_failed", "_warned"),
+    *("_key", "_order", "_is_valid", "_invalid", "_raw", "_failed", "_warned"),
     *("_number", "_parsed", "_corrupt", "_values", "_document", "_count"),
 )
 """Columns of a frame that are no fields."""

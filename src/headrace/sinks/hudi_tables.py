@@ -14,6 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from py4j.java_gateway import JavaPackage
+
+from headrace.errors import ConfigError
 from headrace.model.checkpoints import JsonObject
 
 if TYPE_CHECKING:
@@ -70,6 +73,11 @@ class HudiTable:
         self.path = path
         self._spark, self._jvm, self._context = spark, session._jvm, session._jsc
         self._hudi = self._jvm.org.apache.hudi
+        if isinstance(self._hudi.common.table.HoodieTableMetaClient, JavaPackage):  # no class has that name
+            raise ConfigError(
+                f"Hudi is not among the jars of this Spark {spark.version}: start it with the jar that "
+                "docs/deploy.md names for its version; for 4.1 none is published"
+            )
         self._keys, self._partitions = tuple(keys), tuple(partitions)
         self._options = {**options, **self.options()}
 

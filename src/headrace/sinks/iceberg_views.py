@@ -62,13 +62,17 @@ def added_rows(spark: SparkSession, table: JavaTable, snapshot: Any) -> Iterator
                 tasks.add(task)
     finally:
         scan.close()
-    name = uuid4().hex
-    manager = session._jvm.org.apache.iceberg.spark.ScanTaskSetManager.get()
-    manager.stageTasks(table.java, name, tasks)
+    # As Iceberg's own compaction reads a group of files, on each line of Spark.
+    name, iceberg = uuid4().hex, session._jvm.org.apache.iceberg.spark
+    tables, task_sets = iceberg.SparkTableCache.get(), iceberg.ScanTaskSetManager.get()
+    tables.add(name, table.java)
+    task_sets.stageTasks(table.java, name, tasks)
     try:
-        yield spark.read.option("scan-task-set-id", name).table(table.name)
+        rows = spark.read.format("iceberg").option("scan-task-set-id", name).load(name)
+        yield rows.select(*(quoted(column) for column in spark.table(table.name).columns))
     finally:
-        manager.removeTasks(table.java, name)
+        task_sets.removeTasks(table.java, name)
+        tables.remove(name)
 
 
 def branch_of(table: str, branch: str) -> str:

@@ -31,6 +31,8 @@ _POLLED_EVERY = 300
 """Messages. What is delivered is told soon, while it is still in the processor's cache: of 100 to 1,000 this
 costs least."""
 _LONGEST_DELIVERY_MS = 120_000
+_BEGINNINGS = 3
+"""Producers that are tried. Once in thousands one hears nothing of its id, and the next one does at once."""
 
 Offsets = Mapping[str, Mapping[int, int]]
 Ranges = dict[str, dict[int, tuple[int, int]]]
@@ -71,7 +73,7 @@ class Transaction:
     """One of a producer of its own; a context manager that aborts it on an error."""
 
     def __init__(self, options: TopicOptions, transactional_id: str) -> None:
-        from confluent_kafka import KafkaException, Producer
+        from confluent_kafka import KafkaException
 
         self._exception = KafkaException
         self._id, self._options = transactional_id, options
@@ -80,12 +82,17 @@ class Transaction:
         self._identity: Identity | None = None
         self._ranges: Ranges = {}
         self._what = f"topic {options.topic!r} of {options.client.bootstrap} does not take an epoch"
-        timeout = options.transaction_timeout_ms
+        self._producer = self._new_producer()
+
+    def _new_producer(self) -> Producer:
+        from confluent_kafka import Producer
+
+        timeout = self._options.transaction_timeout_ms
         with kafka_failures(self._what):
-            self._producer: Producer = Producer(
+            return Producer(
                 {
                     "linger.ms": 20,
-                    **options.client.producing(),
+                    **self._options.client.producing(),
                     # If it connects only when it needs to, it looks for the coordinator before any broker is
                     # there, and then waits for 500 ms; every fourth producer did.
                     "enable.sparse.connections": False,
@@ -101,13 +108,20 @@ class Transaction:
         """Fences off whoever had the id before, and aborts what he left."""
         from confluent_kafka import KafkaError, KafkaException
 
-        try:
-            self._producer.init_transactions(ANSWER_SECONDS)
-            self._producer.begin_transaction()
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-                raise timeout_too_long(self._options.transaction_timeout_ms) from error
-            raise kafka_error(self._what, error.args[0]) from error
+        for left in reversed(range(_BEGINNINGS)):
+            try:
+                self._producer.init_transactions(ANSWER_SECONDS / _BEGINNINGS)
+                self._producer.begin_transaction()
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError._TIMED_OUT and left:
+                    self._producer = self._new_producer()
+                    continue
+                if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                    raise timeout_too_long(self._options.transaction_timeout_ms) from error
+                raise kafka_error(self._what, error.args[0]) from error
+            else:
+                break
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -42,8 +42,8 @@ class ConnectorProcess:
         self._process.terminate()
 
     def wait_until_frozen(self) -> None:
-        """Returns once the process has stopped itself with SIGSTOP."""
-        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
+        """Returns once the process has stopped itself with SIGSTOP, or has ended."""
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Lets a frozen process go on."""

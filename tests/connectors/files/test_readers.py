@@ -41,12 +41,15 @@ def test_a_reader_that_polls_never_sees_part_of_a_transaction(any_endpoint: File
     """Over the whole prefix, as a user would who knows nothing of its folders."""
     view, log, done = applied(any_endpoint.config, things()), MemoryLog(), threading.Event()
     errors: list[HeadraceError] = []
+    looked = threading.Semaphore(0)
 
     def write_on() -> None:
         try:
             for number in range(12):
                 first, second = number * 2 * ROWS, (number * 2 + 1) * ROWS
                 write(view, log, range(first, second), range(second, second + ROWS))
+                if number < 3:  # or it may be over before the reader has had its turns
+                    looked.acquire(timeout=60)
         except HeadraceError as error:
             errors.append(error)
         finally:
@@ -54,7 +57,7 @@ def test_a_reader_that_polls_never_sees_part_of_a_transaction(any_endpoint: File
 
     thread = threading.Thread(target=write_on)
     thread.start()
-    seen = list(counts(any_endpoint, done))
+    seen = list(counts(any_endpoint, done, looked))
     thread.join()
     assert not errors
     assert all(count % ROWS == 0 for count in seen), "a part of a transaction was seen"
@@ -63,9 +66,12 @@ def test_a_reader_that_polls_never_sees_part_of_a_transaction(any_endpoint: File
     assert counted(any_endpoint) == 23 * ROWS, "all but the last, which is not acknowledged"
 
 
-def counts(endpoint: FilesEndpointUnderTest, done: threading.Event) -> Iterator[int]:
+def counts(
+    endpoint: FilesEndpointUnderTest, done: threading.Event, looked: threading.Semaphore
+) -> Iterator[int]:
     while not done.is_set():
         yield counted(endpoint)
+        looked.release()
 
 
 def counted(endpoint: FilesEndpointUnderTest) -> int:

@@ -159,7 +159,7 @@ def test_one_that_stops_in_its_commit_loses_its_locks(
 ) -> None:
     run(postgres_url, "CREATE TABLE t (n BIGINT)", "INSERT INTO t VALUES (1)")
     assert database_module.SETTINGS["idle_in_transaction_session_timeout"] == "60s"
-    monkeypatch.setitem(database_module.SETTINGS, "idle_in_transaction_session_timeout", "200ms")
+    monkeypatch.setitem(database_module.SETTINGS, "idle_in_transaction_session_timeout", "2s")
 
     zombie = PostgresDatabase(postgres_url)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from redis._parsers.base import BaseParser
 
+from devtools.processes import free_port
 from devtools.redis_server import RedisServer
 from headrace.connectors.config import read_config
 from headrace.connectors.redis.config import RedisEndpoint
@@ -98,8 +100,8 @@ def test_a_server_that_does_not_answer() -> None:
 
 
 def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(redis_url: str) -> None:
-    with session_of(redis_url, timeout=0.2) as session:
-        ask(redis_url, "CLIENT", "PAUSE", 600, "ALL")
+    with session_of(redis_url, timeout=1) as session:
+        ask(redis_url, "CLIENT", "PAUSE", 4000, "ALL")
         for _ in range(2):
             with pytest.raises(EndpointUnavailable):
                 session.call("GET", "k")
@@ -148,13 +150,14 @@ def test_a_user_without_permission_is_told_what_is_missing(redis_url: str) -> No
 
 
 def test_a_cluster_is_refused() -> None:
-    with RedisServer(settings={"cluster-enabled": "yes"}) as server:
+    # By itself it takes its port and 10,000 more, which is one that somebody's connection may have.
+    with RedisServer(settings={"cluster-enabled": "yes", "cluster-port": str(free_port())}) as server:
         with pytest.raises(EndpointUnavailable, match="slot not served"):
             planned(server.url, COUNTS)
         ask(server.url, "CLUSTER", "ADDSLOTS", *range(16384))
         with server.client() as client:
             while client.cluster("INFO")["cluster_state"] != "ok":
-                pass
+                time.sleep(0.05)
         apply(server.url, COUNTS)
         with pytest.raises(EndpointError, match="a Redis Cluster, which is not supported"):
             write(server.url, COUNTS, {"id": 1}, {"id": 2})

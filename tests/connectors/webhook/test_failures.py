@@ -73,8 +73,8 @@ def test_an_answer_that_is_not_whole_is_none(receiver: Receiver, behaviour: Beha
 def test_an_answer_that_takes_too_long_is_none(receiver: Receiver, behaviour: Behaviour) -> None:
     receiver.script.append(behaviour)
     began = time.monotonic()
-    send(planned(receiver.address, timeout=0.5), things(1))
-    assert 0.5 < time.monotonic() - began < 10
+    send(planned(receiver.address, timeout=3, retry_for=60), things(1))
+    assert time.monotonic() - began > 3
     assert len(receiver.received) == 2
 
 
@@ -106,8 +106,8 @@ def test_a_pause_beyond_retry_for_is_given_up_at_once(receiver: Receiver) -> Non
 def test_what_does_not_pass_in_time_is_an_outage(receiver: Receiver) -> None:
     receiver.script.extend([answers(503, b"down for today")] * 50)
     with pytest.raises(EndpointUnavailable, match=r"503 Service Unavailable: down for today, and was tried"):
-        send(planned(receiver.address, retry_for=1), things(1))
-    assert 2 < len(receiver.received) < 10
+        send(planned(receiver.address, retry_for=4), things(1))
+    assert 2 < len(receiver.received) < 20
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 413, 422, 451])
@@ -145,11 +145,11 @@ def test_a_long_answer_is_not_waited_for(receiver: Receiver) -> None:
 
 
 def test_nobody_there() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    address = f"http://127.0.0.1:{port}"
-    with pytest.raises(EndpointUnavailable, match="cannot be reached: Connection refused, and was tried"):
-        send(planned(address, retry_for=0.5), things(1))
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # it does not listen, and nobody else gets the port
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(EndpointUnavailable, match="cannot be reached: Connection refused, and was tried"):
+            send(planned(address, retry_for=0.5), things(1))
 
 
 def test_a_host_that_nobody_knows() -> None:
@@ -179,10 +179,14 @@ def test_a_server_that_takes_no_connection() -> None:
 
 
 def test_the_first_failure_of_many_ends_them(receiver: Receiver) -> None:
-    receiver.script.extend([answers(200), answers(400, b"no")])
+    def answers_late(handler: Handler, received: Received) -> None:
+        time.sleep(0.1)
+        answers(200)(handler, received)
+
+    receiver.script.extend([answers(200), answers(400, b"no"), *[answers_late] * 98])
     with pytest.raises(EndpointError, match="answers 400 Bad Request: no"):
         send(planned(receiver.address, batch_documents=1, concurrency=3), things(100))
-    assert len(receiver.received) < 20
+    assert len(receiver.received) < 60
 
 
 def test_a_transaction_that_failed_comes_again_under_the_same_keys(receiver: Receiver) -> None:

@@ -19,7 +19,7 @@ try:
     1 / 0
 except ZeroDivisionError:
     logging.getLogger("headrace.somewhere").exception("it failed")
-print("a library's own words")
+print("a library's own words", flush=True)
 sys.stderr.write('{"not": "ours"}\\n')
 os.abort()
 """

@@ -114,6 +114,7 @@ def test_a_committer_that_does_not_answer_is_replaced(scenario: Scenario) -> Non
 
 def test_a_committer_can_be_killed_while_it_is_asked(scenario: Scenario) -> None:
     with faulty(scenario, "stop", "answering") as committer:
+        committer.start()
         killer = threading.Timer(0.5, committer.kill)
         killer.start()
         with pytest.raises(CommitterDied, match="ended with -9"):
@@ -208,7 +209,7 @@ def test_even_a_frozen_committer_ends_with_the_server(scenario: Scenario) -> Non
 def is_running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 

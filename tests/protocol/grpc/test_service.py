@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 import trustme
 
+from devtools.processes import free_port
 from headrace import errors
 from headrace.errors import (
     ConfigError,
@@ -415,8 +416,7 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
 
 
 def unused_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return f"127.0.0.1:{free.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def test_where_nobody_listens_the_error_says_how_to_start_a_connector() -> None:
