@@ -263,10 +263,10 @@ def test_what_is_merged_inside_of_an_object_has_to_fit(spark: SparkSession) -> N
         '{"n": 1, "deep": {"m": true}}': ["schema:/in/deep/m"],
         '{"n": 1.5, "deep": [2]}': ["schema:/in/n", "schema:/in/deep"],
     }
-    rows = spark.createDataFrame(list(enumerate(wrong)), "id long, `in` string")
+    rows = spark.createDataFrame(list(enumerate([*wrong, None])), "id long, `in` string")
     found = frame_of_columns(rows.schema, MERGED, ["id"])(rows).orderBy("id").collect()
-    assert [row["_invalid"] for row in found] == list(wrong.values())
-    assert [row["_is_valid"] for row in found] == [not names for names in wrong.values()]
+    assert [row["_invalid"] for row in found] == [*wrong.values(), []]
+    assert [row["_is_valid"] for row in found] == [*(not names for names in wrong.values()), True]
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def frame_of(
         *(F.col(quote(name)) for name in values),
         F.col(ORDER),
         F.col(RAW),
-        (~is_wrong).alias(VALID),
+        F.coalesce(~is_wrong, F.lit(True)).alias(VALID),
         F.when(is_wrong, distinct).otherwise(_array([])).alias(INVALID),
         F.struct(*(F.expr(sql).alias(f"k{index}") for index, sql in enumerate(key))).alias(KEY),
     ]
