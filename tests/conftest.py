@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -23,6 +26,11 @@ if TYPE_CHECKING:
 # brings a failure back; in CI all runs look at the same, so that a red one is the change's own doing.
 settings.register_profile("headrace", deadline=None, derandomize="CI" in os.environ, print_blob=True)
 settings.load_profile("headrace")
+
+_SPARKS_SOCKETS = "unclosed <socket"
+"""PySpark leaves those that it collects results by to the garbage collector."""
+_USING_SPARK: set[Path] = set()
+"""Files of tests."""
 
 
 @pytest.fixture(scope="session")
@@ -100,12 +108,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     _leave_out_what_spark_lacks(config, items)
-    # PySpark leaves the sockets that it collects results by to the garbage collector, which may come later.
-    had_spark = False
     for item in items:
-        had_spark = had_spark or "spark" in getattr(item, "fixturenames", ())
-        if had_spark:
-            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.filterwarnings(f"ignore:{_SPARKS_SOCKETS}:ResourceWarning"))
+            _USING_SPARK.add(item.path)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collected(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What Spark has left goes with the module that used it, or the next one would be blamed."""
+    yield
+    if request.path in _USING_SPARK:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", _SPARKS_SOCKETS, ResourceWarning)
+            gc.collect()
 
 
 def _leave_out_what_spark_lacks(config: pytest.Config, items: list[pytest.Item]) -> None:

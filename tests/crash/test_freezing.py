@@ -33,10 +33,13 @@ def test_the_thread_that_freezes_its_process_takes_no_further_step() -> None:
     for _ in range(5):
         with subprocess.Popen([sys.executable, "-c", FROZEN], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
-            os.set_blocking(process.stdout.fileno(), False)
-            _, status = os.waitpid(process.pid, os.WUNTRACED)
-            assert os.WIFSTOPPED(status)
-            assert process.stdout.read() is None
-            process.send_signal(signal.SIGCONT)
-            os.set_blocking(process.stdout.fileno(), True)
-            assert process.stdout.read() == b"woken up"
+            try:
+                os.set_blocking(process.stdout.fileno(), False)
+                _, status = os.waitpid(process.pid, os.WUNTRACED)
+                assert os.WIFSTOPPED(status)
+                assert process.stdout.read() is None
+                process.send_signal(signal.SIGCONT)
+                os.set_blocking(process.stdout.fileno(), True)
+                assert process.stdout.read() == b"woken up"
+            finally:
+                process.kill()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -396,17 +396,22 @@ def test_an_invalid_row_that_is_gone_when_it_is_looked_for_is_said_to_be(spark: 
     frame = frame_of(spark, [{"id": 1}])
     binding = binding_of(invalid=Action.FAIL)
     with (
-        pytest.raises(UnexpectedFailure, match="the source gave other rows"),
+        pytest.raises(SchemaError, match=r"in epoch 0: .* cannot be shown \(.* the source gave other rows\)"),
         judged(frame, [frame], [binding], materialization="v", epoch=0, at=AT),
     ):
         raise ValueError(f"{quality._MARK}0;")
 
 
-def test_other_errors_stay_what_they_are(spark: SparkSession) -> None:
+@pytest.mark.parametrize(
+    "error", [ValueError("something else"), AnalysisException(f"no such table: {quality._MARK}0;")]
+)
+def test_other_errors_stay_what_they_are(spark: SparkSession, error: Exception) -> None:
+    """Also one that shows the plan, in which the error of an invalid row is."""
     frame = frame_of(spark, [{"id": 1}])
     binding = binding_of(invalid=Action.FAIL)
     with (
-        pytest.raises(ValueError, match="something else"),
+        pytest.raises(type(error)) as caught,
         judged(frame, [frame], [binding], materialization="v", epoch=0, at=AT),
     ):
-        raise ValueError("something else")
+        raise error
+    assert caught.value is error

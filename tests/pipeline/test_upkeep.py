@@ -88,7 +88,7 @@ def test_a_table_that_is_not_ours(written: tuple[Scenario, ParquetPlace, Iceberg
     assert "has no table 'headrace.nowhere'" in str(result.exception)
 
 
-def test_maintenance_beside_a_pipeline(written: tuple[Scenario, ParquetPlace, IcebergPlace]) -> None:
+def test_maintenance_between_two_runs(written: tuple[Scenario, ParquetPlace, IcebergPlace]) -> None:
     scenario, files, table = written
     result = headrace("maintain", scenario.configure(), "--older-than", "24h")
     assert result.exit_code == 0, result.output

@@ -6,7 +6,6 @@ import shutil
 import threading
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -460,13 +459,3 @@ def test_a_process_is_killed_and_each_row_is_there_once(
         successor.commit(1, handle)
         assert (world.pending(), world.state()) == (set(), after)
     assert successor.committed() == {"offsets": 1}
-
-
-def test_a_spark_without_hudi_is_told_so(spark: SparkSession) -> None:
-    session: Any = spark
-    apache = SimpleNamespace(hudi=session._jvm.org.apache.no_such_thing)
-    without: Any = SimpleNamespace(
-        version="3.5.7", _jsc=None, _jvm=SimpleNamespace(org=SimpleNamespace(apache=apache))
-    )
-    with pytest.raises(ConfigError, match=r"Hudi is not among the jars of this Spark 3\.5\.7: start it with"):
-        HudiTable(without, "file:///nowhere", ("id",), (), {})

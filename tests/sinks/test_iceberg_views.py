@@ -17,7 +17,15 @@ from headrace.sinks.contract import Epoch
 from headrace.sinks.iceberg import IcebergSink
 from headrace.sinks.iceberg_tables import JavaTable, State
 from tests.sinks.conftest import an_epoch
-from tests.sinks.iceberg_world import World, catalog, persistently, run_together, settings, world
+from tests.sinks.iceberg_world import (
+    World,
+    catalog,
+    make_known,
+    persistently,
+    run_together,
+    settings,
+    world,
+)
 
 __all__ = ["catalog", "settings", "world"]
 
@@ -68,6 +76,28 @@ def test_what_others_deleted_meanwhile_does_not_come_back(world: World, spark: S
     spark.sql(f"DELETE FROM {world.sql_name} WHERE id = 1")
     world.view().commit(1, handle)
     assert world.state() == [(2, 21)]
+
+
+def test_a_column_that_others_added_meanwhile(world: World, spark: SparkSession) -> None:
+    world.publish(0, k1=10, k2=20)
+    handle = world.view().prepare(an_epoch(1), world.rows(k2=21))
+    world.append_by_hand(k7=77)
+    spark.sql(f"ALTER TABLE {world.sql_name} ADD COLUMN colour string")
+    world.view().commit(1, handle)
+    assert world.state() == [(1, 10), (2, 21), (7, 77)]
+
+
+def test_a_commit_in_a_thread_and_session_of_its_own(world: World, spark: SparkSession) -> None:
+    """As the coordinator's; nothing of what another thread has set can be taken for granted."""
+    world.publish(0, k1=10)
+    handle = world.view().prepare(an_epoch(1), world.rows(k1=11))
+    world.append_by_hand(k7=77)
+    session = spark.newSession()
+    make_known(session, world.settings)
+    own = IcebergSink("rows", session, world.settings.name, world.identifier, writer="view", keys=("id",))
+    own.start(1, handle, 1)
+    run_together([lambda: own.commit(1, handle)])
+    assert world.state() == [(1, 11), (7, 77)]
 
 
 def test_a_compaction_meanwhile(world: World, spark: SparkSession) -> None:

@@ -7,12 +7,15 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from devtools.kafka_broker import KafkaBroker
 from headrace.errors import ConfigError, EndpointUnavailable, Fenced
 from headrace.sinks import kafka_transactions
+from headrace.sinks.kafka_producer import Transaction
 from headrace.sinks.kafka_security import Security
 from headrace.sinks.kafka_task import prepare_shard
 from headrace.sinks.kafka_transactions import Identity, Transactions
@@ -96,6 +99,33 @@ def test_a_timeout_that_brokers_do_not_allow(world: World) -> None:
         transactions.take_over(world.id(), 3_600_000)
     with pytest.raises(ConfigError, match="and the brokers allow less"):
         prepare_shard(world.shipment(0, transaction__timeout__ms="3600000"), 0, [batch_of([1])])
+
+
+class Deaf:
+    """A producer that never hears of its id."""
+
+    def init_transactions(self, seconds: float) -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"nothing came in {seconds} s"))
+
+
+def test_a_producer_that_hears_nothing_is_replaced(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.sink().start(None, None, 1)
+    made: list[Any] = []
+    make = Transaction._new_producer
+
+    def new_producer(transaction: Transaction) -> Any:
+        made.append(Deaf() if len(made) < deaf else make(transaction))
+        return made[-1]
+
+    monkeypatch.setattr(Transaction, "_new_producer", new_producer)
+    deaf = 2
+    world.sink().commit(0, world.handle(0, [1, 2]))
+    assert (len(made), world.values()) == (3, [1, 2])
+    made.clear()
+    deaf = 3
+    with pytest.raises(EndpointUnavailable, match="nothing came in 30"):
+        world.handle(1, [3])
+    assert len(made) == 3
 
 
 def test_a_broker_that_is_down_and_comes_back(kafka_broker: KafkaBroker) -> None:

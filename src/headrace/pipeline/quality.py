@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
@@ -22,6 +23,7 @@ from headrace.pipeline.quality_rules import any_of, check_rules, column, is_wron
 from headrace.pipeline.rule_problems import field_types
 from headrace.pipeline.settings import Action, BindingSettings, KafkaSource, Rule
 from headrace.pipeline.shards import SHARD, shard_of
+from headrace.pipeline.spark_failures import failure_of
 
 __all__ = [
     "Counts",
@@ -256,7 +258,7 @@ def _refuse_failed(tagged: DataFrame, binding: BindingSettings, counted: list[Ro
 def _example(tagged: DataFrame, which: Column) -> Row:
     found = tagged.filter(which).select("_order", "_invalid", "_raw").orderBy("_order", "_raw").first()
     if found is None:
-        raise UnexpectedFailure("a wrong row was found, and not again: the source gave other rows")
+        raise UnexpectedFailure("a row that was found is not there any more: the source gave other rows")
     return found
 
 
@@ -316,12 +318,19 @@ def _failed_by(error: BaseException) -> int | None:
     """
     for one in (error, error.__cause__):
         _, mark, rest = str(one).partition(_MARK)
-        if mark:
+        if mark and not isinstance(one, AnalysisException):  # which shows the plan, and nothing has run
             return int(rest.partition(";")[0])
     return None
 
 
 def _invalid_row(frame: DataFrame, binding: BindingSettings, epoch: int) -> SchemaError:
-    example = _example(frame, ~F.col("_is_valid"))
     which = f"a row of collection {binding.collection.name!r} in epoch {epoch}"
+    try:
+        example = _example(frame, ~F.col("_is_valid"))
+    except Exception as error:  # noqa: BLE001 - there was such a row, whatever comes of looking for it
+        why = failure_of(error).message
+        return SchemaError(
+            f"{which}: the schema is not followed, and the row cannot be shown ({why}): correct what writes "
+            "it, or set invalid to drop"
+        )
     return _invalid_error(which, example["_invalid"], example["_raw"])

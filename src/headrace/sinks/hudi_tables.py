@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from py4j.java_gateway import JavaPackage
-
 from headrace.errors import ConfigError
 from headrace.model.checkpoints import JsonObject
 
@@ -69,6 +67,8 @@ class HudiTable:
         partitions: Sequence[str],
         options: Mapping[str, str],
     ) -> None:
+        from py4j.java_gateway import JavaPackage
+
         session: Any = spark
         self.path = path
         self._spark, self._jvm, self._context = spark, session._jvm, session._jsc

@@ -289,8 +289,8 @@ class IcebergSink(RowSink):
         summary = {key: staged.summary().get(key) for key in (EPOCH, WRITER, SINK, CHECKPOINT)}
         summary[ID] = staged_id
         if "branch" in handle:
-            with iceberg_views.added_rows(self._spark, table, staged) as rows:
-                return iceberg_views.merge(table, rows, self._matching, staged_id, summary)
+            rows = iceberg_views.added_rows(self._spark, table, staged)
+            return iceberg_views.merge(table, rows, self._matching, staged_id, summary)
         update = table.java.newAppend()
         for file in table.added_files(staged):
             update.appendFile(file)

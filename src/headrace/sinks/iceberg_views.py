@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from headrace.sinks.iceberg_tables import JavaTable, iterate, run_with_summary
-from headrace.sinks.spark_sql import quoted
+from headrace.sinks.iceberg_tables import JavaTable, run_with_summary
+from headrace.sinks.spark_sql import quoted, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,30 +48,22 @@ def merge(
     return head
 
 
-@contextmanager
-def added_rows(spark: SparkSession, table: JavaTable, snapshot: Any) -> Iterator[DataFrame]:
+def added_rows(spark: SparkSession, table: JavaTable, snapshot: Any) -> DataFrame:
     """The rows that a merge wrote: those of the files that its snapshot added, and no others."""
-    session: Any = spark
-    added = {file.location() for file in table.added_files(snapshot)}
-    tasks = session._jvm.java.util.ArrayList()
-    scan = table.java.newScan().useSnapshot(snapshot.snapshotId()).planFiles()
-    try:
-        for task in iterate(scan):
-            if task.file().location() in added:
-                tasks.add(task)
-    finally:
-        scan.close()
-    # As Iceberg's own compaction reads a group of files, on each line of Spark.
-    name, iceberg = uuid4().hex, session._jvm.org.apache.iceberg.spark
-    tables, task_sets = iceberg.SparkTableCache.get(), iceberg.ScanTaskSetManager.get()
-    tables.add(name, table.java)
-    task_sets.stageTasks(table.java, name, tasks)
-    try:
-        rows = spark.read.format("iceberg").option("scan-task-set-id", name).load(name)
-        yield rows.select(*(quoted(column) for column in spark.table(table.name).columns))
-    finally:
-        task_sets.removeTasks(table.java, name)
-        tables.remove(name)
+    # As in `merge`: what this session remembers may be older than the snapshot.
+    spark.sql(f"REFRESH TABLE {table.name}")
+    files = ", ".join(text(file.location()) for file in table.added_files(snapshot))
+    as_of = f"{table.name} VERSION AS OF {snapshot.snapshotId()}"
+    known = set(spark.sql(f"SELECT * FROM {as_of}").columns)  # noqa: S608 - all names are quoted
+    # Somebody may have added a column since.
+    columns = [
+        quoted(field.name)
+        if field.name in known
+        else f"cast(null as {field.dataType.simpleString()}) AS {quoted(field.name)}"
+        for field in spark.table(table.name).schema
+    ]
+    selected = ", ".join(columns)
+    return spark.sql(f"SELECT {selected} FROM {as_of} WHERE _file IN ({files or 'null'})")  # noqa: S608
 
 
 def branch_of(table: str, branch: str) -> str:

@@ -32,7 +32,8 @@ _POLLED_EVERY = 300
 costs least."""
 _LONGEST_DELIVERY_MS = 120_000
 _BEGINNINGS = 3
-"""Producers that are tried. Once in thousands one hears nothing of its id, and the next one does at once."""
+"""Producers that are tried: one that hears nothing of its id for `_LOST_SECONDS` is replaced."""
+_LOST_SECONDS = 10.0
 
 Offsets = Mapping[str, Mapping[int, int]]
 Ranges = dict[str, dict[int, tuple[int, int]]]
@@ -110,7 +111,7 @@ class Transaction:
 
         for left in reversed(range(_BEGINNINGS)):
             try:
-                self._producer.init_transactions(ANSWER_SECONDS / _BEGINNINGS)
+                self._producer.init_transactions(ANSWER_SECONDS if not left else _LOST_SECONDS)
                 self._producer.begin_transaction()
             except KafkaException as error:
                 code = error.args[0].code()

@@ -79,7 +79,7 @@ def test_the_connector_is_killed_at_any_moment(receiver: Receiver, tmp_path: Pat
         with ConnectorProcess("webhook") as connector:
             connector.client.wait_until_ready()
             materialization = applied(receiver.address, connector.client)
-            timer = threading.Timer(draw.uniform(0.0, 0.03), connector.kill)
+            timer = threading.Timer(draw.uniform(0.0, 0.1 if kills else 0.03), connector.kill)
             if kills < 3:
                 timer.start()
             try:
