@@ -26,7 +26,7 @@ from rich.table import Table
 
 from benchmarks import pipeline_dlt, pipeline_overhead
 from benchmarks.pipeline_contenders import Contender, Floor, JdbcMerge, Ours, Place
-from benchmarks.pipeline_dlt import Dlt
+from benchmarks.pipeline_dlt import Dlt, DltOfLast
 from benchmarks.pipeline_input import EPOCHS, Orders, content_of, execute
 from benchmarks.pipeline_overhead import Overhead
 from devtools.postgres_server import PostgresServer
@@ -34,7 +34,13 @@ from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.session import SparkSettings, make_session
 from headrace.pipeline.spark_lines import Needs
 
-CONTENDERS: dict[str, type[Contender]] = {"ours": Ours, "jdbc": JdbcMerge, "dlt": Dlt, "floor": Floor}
+CONTENDERS: dict[str, type[Contender]] = {
+    "ours": Ours,
+    "jdbc": JdbcMerge,
+    "dlt": Dlt,
+    "dlt-of-last": DltOfLast,
+    "floor": Floor,
+}
 PHASES = ("insert", "update")
 FLOOR_GOAL = 1.5
 QUICK_ROWS, QUICK_KEYS = 100_000, 25_000
@@ -221,7 +227,7 @@ def main() -> None:
     arguments.rows = arguments.rows or (QUICK_ROWS if arguments.quick else 2_000_000)
     arguments.keys = arguments.keys or (QUICK_KEYS if arguments.quick else 500_000)
     names = [name for name in CONTENDERS if name not in arguments.without]
-    if "dlt" in names and not pipeline_dlt.is_installed():
+    if {"dlt", "dlt-of-last"} & set(names) and not pipeline_dlt.is_installed():
         raise SystemExit(pipeline_dlt.MISSING)
     progress = Console(stderr=True, highlight=False)
     began = time.perf_counter()
