@@ -92,6 +92,7 @@ def test_maintenance_between_two_runs(written: tuple[Scenario, ParquetPlace, Ice
     scenario, files, table = written
     result = headrace("maintain", scenario.configure(), "--older-than", "24h")
     assert result.exit_code == 0, result.output
+    assert "view, table.orders: " in result.output, "also after another table of that name, in this process"
     scenario.write(60)
     scenario.run()
     assert_sink_exact(scenario, files)

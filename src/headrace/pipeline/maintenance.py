@@ -26,7 +26,8 @@ def maintain(settings: PipelineSettings, age: timedelta) -> Iterator[tuple[str, 
     One that fails keeps no other from it; why it did is raised at the end.
     """
     failed: list[HeadraceError] = []
-    spark = make_session(settings.spark, "headrace-maintain", needs(settings))
+    # One of its own: a session keeps a catalog that it has loaded, whatever it is told of it later.
+    spark = make_session(settings.spark, "headrace-maintain", needs(settings)).newSession()
     if settings.catalog is not None:
         for key, value in catalog_conf(settings.catalog).items():
             spark.conf.set(key, value)
