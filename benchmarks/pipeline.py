@@ -227,7 +227,7 @@ def main() -> None:
     arguments.rows = arguments.rows or (QUICK_ROWS if arguments.quick else 2_000_000)
     arguments.keys = arguments.keys or (QUICK_KEYS if arguments.quick else 500_000)
     names = [name for name in CONTENDERS if name not in arguments.without]
-    if {"dlt", "dlt-of-last"} & set(names) and not pipeline_dlt.is_installed():
+    if any(issubclass(CONTENDERS[name], Dlt) for name in names) and not pipeline_dlt.is_installed():
         raise SystemExit(pipeline_dlt.MISSING)
     progress = Console(stderr=True, highlight=False)
     began = time.perf_counter()

@@ -66,7 +66,7 @@ def stop_at(step: str, occurrence: int = 1) -> Observer:
 def freeze_here() -> None:
     """Stops this process until somebody sends it SIGCONT, before the thread that calls takes a further step.
 
-    One that the process sends itself may be taken by another thread, and this one goes on for a while.
+    A signal to the process may be taken by another thread of it, while this one goes on.
     """
     _signal_here(signal.SIGSTOP)
 
