@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,9 +45,8 @@ def test_one_sink_that_fails_keeps_no_other_from_its_maintenance(
     ParquetPlace(scenario, "first")
     ParquetPlace(scenario, "second")
     settings = scenario.settings(dead_letters=None)
-    session = SimpleNamespace(newSession=lambda: None)
-    monkeypatch.setattr(maintenance, "make_session", lambda *_: session)
-    monkeypatch.setattr(maintenance, "catalog_conf", lambda _: {})
+    monkeypatch.setattr(maintenance, "make_session", lambda *_: None)
+    monkeypatch.setattr(maintenance, "own_session", lambda *_: None)
     monkeypatch.setattr(maintenance, "find_sink", lambda _: Sink)
     monkeypatch.setattr(Sink, "fails", error, raising=False)
     done: defaultdict[str, list[str]] = defaultdict(list)

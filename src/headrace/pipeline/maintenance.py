@@ -13,7 +13,7 @@ from headrace.pipeline.places import open_recovery_log
 from headrace.pipeline.planning import planned_sinks
 from headrace.pipeline.session import make_session
 from headrace.pipeline.settings import MaterializationSettings, PipelineSettings
-from headrace.pipeline.spark_catalogs import catalog_conf
+from headrace.pipeline.spark_catalogs import own_session
 from headrace.pipeline.spark_failures import failure_of
 from headrace.pipeline.spark_needs import needs
 from headrace.sinks.contract import Place
@@ -26,11 +26,8 @@ def maintain(settings: PipelineSettings, age: timedelta) -> Iterator[tuple[str, 
     One that fails keeps no other from it; why it did is raised at the end.
     """
     failed: list[HeadraceError] = []
-    # One of its own: a session keeps a catalog that it has loaded, whatever it is told of it later.
-    spark = make_session(settings.spark, "headrace-maintain", needs(settings)).newSession()
-    if settings.catalog is not None:
-        for key, value in catalog_conf(settings.catalog).items():
-            spark.conf.set(key, value)
+    shared = make_session(settings.spark, "headrace-maintain", needs(settings))
+    spark = own_session(shared, settings.catalog)
     for one in settings.materializations:
         recovery_log = open_recovery_log(settings, one.name)
         for name, format_name, place in _places(settings, one):

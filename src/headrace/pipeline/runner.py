@@ -28,7 +28,7 @@ from headrace.pipeline.settings import (
     Profile,
 )
 from headrace.pipeline.sources import STARTS, open_sources, table_of
-from headrace.pipeline.spark_catalogs import catalog_conf
+from headrace.pipeline.spark_catalogs import own_session
 from headrace.pipeline.spark_checkpoint import read_offsets
 from headrace.pipeline.spark_failures import failure_of
 from headrace.pipeline.spark_needs import needs
@@ -87,8 +87,9 @@ class Runner:
             refuse_folders(spark.sparkContext.master or "local", one)
         threads = [
             threading.Thread(
+                # A session for all starts of a materialization: sinks set options on it for a while.
                 target=self._keep_running,
-                args=(self._session(spark), one, planned),
+                args=(own_session(spark, self._settings.catalog), one, planned),
                 name=f"headrace-{one.name}",
             )
             for one, planned, _ in plans
@@ -110,14 +111,6 @@ class Runner:
         compiled = compile_guarantee(self._settings, one, planned.validated)
         refuse_above(one, compiled)
         return planned, compiled
-
-    def _session(self, spark: SparkSession) -> SparkSession:
-        """One for a materialization and all its starts: sinks set options on it for a while."""
-        session = spark.newSession()
-        if self._settings.catalog is not None:
-            for key, value in catalog_conf(self._settings.catalog).items():
-                session.conf.set(key, value)
-        return session
 
     def _keep_running(self, spark: SparkSession, one: MaterializationSettings, planned: Planned) -> None:
         pauses = self._patience.pauses()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from headrace.errors import ConfigError
 from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.pipeline.spark_lines import Needs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _S3_IO = "org.apache.iceberg.aws.s3.S3FileIO"
@@ -28,6 +32,15 @@ def catalog_conf(settings: CatalogSettings) -> dict[str, str]:
     own = _properties(dict(settings.properties))
     prefix = f"spark.sql.catalog.{settings.name}"
     return {prefix: _CATALOG, **{f"{prefix}.{name}": value for name, value in own.items()}}
+
+
+def own_session(spark: SparkSession, settings: CatalogSettings | None) -> SparkSession:
+    """A session that knows the catalog. A new one: it keeps a catalog that it has loaded, whatever it is told
+    of it later, and nobody else's options are changed."""
+    session = spark.newSession()
+    for key, value in (catalog_conf(settings) if settings is not None else {}).items():
+        session.conf.set(key, value)
+    return session
 
 
 def needs_of(settings: CatalogSettings) -> set[Needs]:
