@@ -80,5 +80,5 @@ class IcebergRestCatalog(JavaServer):
         values = [f"headrace.port={self.port}", f"headrace.catalog={home / 'catalog.properties'}"]
         return java_command(home, jars, "org.eclipse.jetty.xml.XmlConfiguration", *values, str(configuration))
 
-    def _is_ready(self) -> bool:
+    def _answers(self) -> bool:
         return http_status(self.port, "/v1/config") == HTTPStatus.OK

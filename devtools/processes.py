@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -16,12 +14,6 @@ from typing import Any
 _STOP_SECONDS = 30.0
 _KILL_SECONDS = 5.0
 _LOG_TAIL_LINES = 30
-# Below Linux's range for outgoing connections. A port from within it may go to a client while its server is
-# down, and a client that tries again and again is at last connected to itself. Of those of pytest's processes
-# that run side by side each has its own: a port that is free now is bound later.
-_SIDE_BY_SIDE = 8
-_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-_PORTS = range(20_000 + _WORKER % _SIDE_BY_SIDE, 32_768, _SIDE_BY_SIDE)
 
 # Runs the server ("$@") until it ends, or until a line or the end of file comes on standard input. The end
 # of file alone means that our process died without a word: then nobody else removes the folder ("$home").
@@ -75,18 +67,9 @@ def _kill_session(process: subprocess.Popen[bytes]) -> None:
             time.sleep(0.01)
 
 
-def free_port(*others: int) -> int:
-    """A port of 127.0.0.1 on which nobody listens, and none of `others`, on which somebody will."""
-    candidates = set(_PORTS) - set(others)
-    for port in random.sample(sorted(candidates), len(candidates)):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise RuntimeError(f"all ports from {_PORTS.start} to {_PORTS.stop - 1} are taken")
-
-
 def tail(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:])
+    return tail_of(log.read_text(errors="replace"))
+
+
+def tail_of(text: str) -> str:
+    return "\n".join(text.splitlines()[-_LOG_TAIL_LINES:])

@@ -80,5 +80,5 @@ class S3Server(JavaServer):
             home, jars, "org.gaul.s3proxy.Main", "--properties", str(home / "s3proxy.properties")
         )
 
-    def _is_ready(self) -> bool:
+    def _answers(self) -> bool:
         return http_status(self.port, "/") == HTTPStatus.FORBIDDEN

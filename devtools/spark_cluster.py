@@ -16,8 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from devtools.java_server import JavaServer, JavaServerError, java_command
-from devtools.processes import free_port
+from devtools.java_server import JavaServer, java_command
+from devtools.ports import free_port
+from devtools.server import ServerError
 
 _HOSTS = ("127.0.0.1", "127.0.0.2")
 _REGISTER_SECONDS = 60.0
@@ -64,7 +65,7 @@ class SparkCluster:
         deadline = time.monotonic() + _REGISTER_SECONDS
         while (self._master.status() or {}).get("aliveworkers") != len(self._workers):
             if time.monotonic() > deadline:
-                raise JavaServerError(f"not all Spark workers were known in {_REGISTER_SECONDS:.0f} s")
+                raise ServerError(f"not all Spark workers were known in {_REGISTER_SECONDS:.0f} s")
             time.sleep(0.05)
 
 
@@ -74,12 +75,9 @@ class _SparkDaemon(JavaServer):
     def __init__(self, host: str) -> None:
         super().__init__()
         self._host = host
-        self._web_port = free_port(self.port)
 
-    @property
-    def home(self) -> Path:
-        assert self._home is not None, "start it first"
-        return self._home
+    def _draw_ports(self) -> None:
+        self._ports = [free_port(), free_port()]
 
     def _prepare(self, home: Path) -> None:
         (home / "work").mkdir()
@@ -94,7 +92,7 @@ class _SparkDaemon(JavaServer):
             "SPARK_LOCAL_IP": self._host,
             "SPARK_LOCAL_DIRS": str(home / "work"),
         }
-        addresses = ["--host", self._host, "--port", str(self.port), "--webui-port", str(self._web_port)]
+        addresses = ["--host", self._host, "--port", str(self.port), "--webui-port", str(self._ports[1])]
         return [
             "env",
             *(f"{name}={value}" for name, value in surroundings.items()),
@@ -104,12 +102,12 @@ class _SparkDaemon(JavaServer):
     def _arguments(self, home: Path) -> list[str]:  # noqa: ARG002 - a worker's are there
         return []
 
-    def _is_ready(self) -> bool:
+    def _answers(self) -> bool:
         return self.status() is not None
 
     def status(self) -> Any:
         """What its web page says; None if it does not say anything yet."""
-        connection = HTTPConnection(self._host, self._web_port, timeout=5)
+        connection = HTTPConnection(self._host, self._ports[1], timeout=5)
         try:
             connection.request("GET", "/json/")
             return json.loads(connection.getresponse().read())
@@ -148,7 +146,7 @@ def find_spark() -> Path:
     # Importing the package takes a second; its place is all that is needed.
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise JavaServerError("PySpark is not installed: run `make setup`")
+        raise ServerError("PySpark is not installed: run `make setup`")
     return Path(spec.origin).parent
 
 

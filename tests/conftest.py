@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import gc
 import os
+import random
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import pytest
 from hypothesis import settings
 
+from devtools import pytest_reports
 from devtools.iceberg_rest import IcebergRestCatalog
 from devtools.kafka_broker import KafkaBroker
 from devtools.postgres_server import PostgresServer
+from devtools.pytest_reports import ORDER_VARIABLE, SERVERS_USED, SPARK_GROUP
 from devtools.redis_server import RedisServer
 from devtools.s3_server import S3Server
+from devtools.server import starts
+from devtools.shared_servers import RemoteServers, ServerHost, Servers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,16 +33,52 @@ if TYPE_CHECKING:
 settings.register_profile("headrace", deadline=None, derandomize="CI" in os.environ, print_blob=True)
 settings.load_profile("headrace")
 
+_HOST = pytest.StashKey[ServerHost]()
+_SERVERS = pytest.StashKey[Servers]()
 _SPARKS_SOCKETS = "unclosed <socket"
 """PySpark leaves those that it collects results by to the garbage collector."""
 _USING_SPARK: set[Path] = set()
 """Files of tests."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Hosts the servers of the run in its first process, and has the others ask that one."""
+    if given := getattr(config, "workerinput", None):
+        config.stash[_SERVERS] = RemoteServers(given["servers"], given["servers_key"])
+    else:
+        config.stash[_SERVERS] = config.stash[_HOST] = ServerHost()
+    config.stash[SERVERS_USED] = {}
+    config.pluginmanager.register(pytest_reports, "headrace-reports")
+
+
+def pytest_configure_node(node: Any) -> None:
+    host = node.config.stash[_HOST]
+    node.workerinput |= {"servers": host.address, "servers_key": host.key}
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if host := config.stash.get(_HOST, None):
+        host.__exit__(None, None, None)
+
+
+GetServer = Callable[[str], Any]
+
+
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    with PostgresServer() as server:
-        yield server
+def shared_server(request: pytest.FixtureRequest) -> GetServer:
+    """Gives the server of a kind that all tests of a run share: each has names of its own on it."""
+    stash = request.config.stash
+
+    def get(kind: str) -> Any:
+        server = stash[SERVERS_USED][kind] = stash[_SERVERS].get(kind)
+        return server
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def postgres_server(shared_server: GetServer) -> PostgresServer:
+    return cast(PostgresServer, shared_server("postgres"))
 
 
 @pytest.fixture
@@ -48,23 +90,19 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def redis_server() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
+def redis_server(shared_server: GetServer) -> RedisServer:
+    """Every test has a key prefix of its own on it."""
+    return cast(RedisServer, shared_server("redis"))
 
 
 @pytest.fixture
 def redis_url(redis_server: RedisServer) -> str:
-    """A server with nothing in it but what this test puts there."""
-    with redis_server.client() as client:
-        client.flushall()
     return redis_server.url
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[S3Server]:
-    with S3Server() as server:
-        yield server
+def s3_server(shared_server: GetServer) -> S3Server:
+    return cast(S3Server, shared_server("s3"))
 
 
 @pytest.fixture
@@ -76,17 +114,14 @@ def s3_bucket(s3_server: S3Server) -> str:
 
 
 @pytest.fixture(scope="session")
-def kafka_broker() -> Iterator[KafkaBroker]:
-    with KafkaBroker() as broker:
-        yield broker
+def kafka_broker(shared_server: GetServer) -> KafkaBroker:
+    return cast(KafkaBroker, shared_server("kafka"))
 
 
 @pytest.fixture(scope="session")
-def rest_catalog(s3_server: S3Server) -> Iterator[IcebergRestCatalog]:
+def rest_catalog(shared_server: GetServer) -> IcebergRestCatalog:
     """Its warehouse is in a bucket of `s3_server`."""
-    s3_server.create_bucket("warehouse")
-    with IcebergRestCatalog("s3://warehouse/rest", s3_server) as catalog:
-        yield catalog
+    return cast(IcebergRestCatalog, shared_server("rest"))
 
 
 @pytest.fixture(scope="session")
@@ -101,17 +136,56 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.memory": "1g",
         "spark.sql.shuffle.partitions": "2",
     }
+    began = time.monotonic()
     session = make_session(SparkSettings(master="local[2,4]", conf=conf), "tests", installed_line().jars)
+    starts.append(("Spark session", time.monotonic() - began))
     yield session
     session.stop()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     _leave_out_what_spark_lacks(config, items)
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.filterwarnings(f"ignore:{_SPARKS_SOCKETS}:ResourceWarning"))
-            _USING_SPARK.add(item.path)
+        _mark(item)
+    _put_in_order(items)
+
+
+def _mark(item: pytest.Item) -> None:
+    """Marks a test by what it needs.
+
+    Tests on the Spark session are one group, since that session is in one process; others go by file.
+    """
+    needs = set(getattr(item, "fixturenames", ()))
+    if needs & {"spark", "shared_server"}:
+        item.add_marker("processes")
+    if "spark" not in needs:
+        item.add_marker(pytest.mark.xdist_group(_file_of(item)))
+        return
+    item.add_marker(pytest.mark.xdist_group(SPARK_GROUP))
+    item.add_marker(pytest.mark.filterwarnings(f"ignore:{_SPARKS_SOCKETS}:ResourceWarning"))
+    _USING_SPARK.add(item.path)
+
+
+def _put_in_order(items: list[pytest.Item]) -> None:
+    """Begins with what takes longest: the Spark session's tests, and then files that start processes.
+
+    Files are shuffled within that if a seed is given.
+    """
+    files = list(dict.fromkeys(map(_file_of, items)))
+    if seed := os.environ.get(ORDER_VARIABLE):
+        random.Random(seed).shuffle(files)
+    position = {file: number for number, file in enumerate(files)}
+    slow = {_file_of(item) for item in items if item.get_closest_marker("processes")}
+
+    def rank(item: pytest.Item) -> tuple[bool, bool, int]:
+        return item.path not in _USING_SPARK, _file_of(item) not in slow, position[_file_of(item)]
+
+    items.sort(key=rank)
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 @pytest.fixture(scope="module", autouse=True)

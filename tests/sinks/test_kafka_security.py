@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from devtools.kafka_broker import KafkaBroker
-from devtools.processes import free_port
+from devtools.ports import free_port
 from headrace.errors import ConfigError, EndpointUnavailable, Unauthenticated
 from headrace.sinks import kafka_transactions
 from headrace.sinks.kafka_security import Security

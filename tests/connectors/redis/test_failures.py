@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redis._parsers.base import BaseParser
 
-from devtools.processes import free_port
+from devtools.ports import free_port
 from devtools.redis_server import RedisServer
 from headrace.connectors.config import read_config
 from headrace.connectors.redis.config import RedisEndpoint

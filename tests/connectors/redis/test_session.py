@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trustme
 
-from devtools.processes import free_port
+from devtools.ports import free_port
 from devtools.redis_server import RedisServer
 from headrace.errors import EndpointError, EndpointUnavailable
 from headrace.protocol.messages import Apply, Validate, ValidateBinding

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 import trustme
 
-from devtools.processes import free_port
+from devtools.ports import free_port
 from headrace import errors
 from headrace.errors import (
     ConfigError,
