@@ -6,10 +6,10 @@ BIN := .venv/bin
 STAMP := .venv/.up-to-date
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint lock proto bench certify clean
+.PHONY: help setup fetch demo test-fast test test-full soak lint lock proto bench certify clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: $(STAMP) ## make .venv with everything in it (PYTHON=... chooses the interpreter)
 
@@ -20,12 +20,24 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 demo: setup ## the whole product: made-up orders into a view, with kill -9, compared with DuckDB
 	@HEADRACE_JARS_CACHE="$${HEADRACE_JARS_CACHE:-$(CURDIR)/.jars}" $(BIN)/headrace demo
 
-# What kills servers in the middle of their work has the machine for itself.
-ALONE := tests/crash/ingest tests/ingest_process
+# Two processes, one for each core: the Spark session's tests in one, and all others beside it.
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 
-test: lint ## lint, then run all tests
-	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore=%)
-	$(BIN)/pytest $(ALONE)
+fetch: setup ## download the servers and jars that the tests need, about 320 MB, once
+	@$(BIN)/python -m devtools.fetch
+
+test-fast: setup ## the inner loop, under a minute: no servers, no Spark, no processes
+	$(PYTEST) -m 'not processes and not full and not soak'
+
+test: lint fetch ## what CI runs, ten minutes: style, types, every boundary, a kill for every promise
+	$(PYTEST) -m 'not full and not soak'
+
+test-full: lint fetch ## everything, 45 minutes: all kill tables, certification, a cluster, Spark 4.1
+	$(PYTEST) -m 'not soak'
+	tools/test_spark41.sh
+
+soak: fetch ## random kills, fuzzing and schedules: N=5 rounds, or ARGS='--minutes 60'
+	$(BIN)/python -m devtools.soak $(if $(N),--rounds $(N)) $(ARGS)
 
 lint: setup ## check style and types
 	$(BIN)/ruff check
@@ -59,5 +71,5 @@ certify: setup ## try every guarantee with faults, and write what held to docs/
 		--json docs/certification.json --html docs/certification.html --markdown docs/certification.md
 
 clean: ## remove .venv, caches, downloads and builds
-	rm -rf .venv .jars .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf .venv .jars .pytest_cache .mypy_cache .ruff_cache .hypothesis .soak.json dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

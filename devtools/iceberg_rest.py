@@ -44,6 +44,10 @@ class IcebergRestCatalog(JavaServer):
         self._warehouse = warehouse
         self._s3 = s3
 
+    @classmethod
+    def jars(cls) -> list[Path]:
+        return fetch_jars("iceberg-rest", _JARS) + pyspark_jars(*_HADOOP_AND_LOGGING)
+
     @property
     def uri(self) -> str:
         return f"http://127.0.0.1:{self.port}"
@@ -75,10 +79,11 @@ class IcebergRestCatalog(JavaServer):
         }
 
     def _command(self, home: Path) -> list[str]:
-        jars = fetch_jars("iceberg-rest", _JARS) + pyspark_jars(*_HADOOP_AND_LOGGING)
         configuration = Path(__file__).with_suffix(".xml")
         values = [f"headrace.port={self.port}", f"headrace.catalog={home / 'catalog.properties'}"]
-        return java_command(home, jars, "org.eclipse.jetty.xml.XmlConfiguration", *values, str(configuration))
+        return java_command(
+            home, self.jars(), "org.eclipse.jetty.xml.XmlConfiguration", *values, str(configuration)
+        )
 
     def _answers(self) -> bool:
         return http_status(self.port, "/v1/config") == HTTPStatus.OK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
@@ -15,6 +16,11 @@ _LISTENING = "0A"
 
 
 class JavaServer(Server):
+    @classmethod
+    @abstractmethod
+    def jars(cls) -> list[Path]:
+        """Returns the files of its class path, downloaded if they are not there yet."""
+
     def _is_ready(self) -> bool:
         return self._listens() and self._answers()
 

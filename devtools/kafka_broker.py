@@ -29,6 +29,10 @@ _PROBE_SECONDS = 1.0
 class KafkaBroker(JavaServer):
     name: ClassVar[str] = "Kafka broker"
 
+    @classmethod
+    def jars(cls) -> list[Path]:
+        return fetch_jars("kafka", _JARS)
+
     @property
     def bootstrap(self) -> str:
         """What clients call `bootstrap.servers`."""
@@ -54,7 +58,7 @@ class KafkaBroker(JavaServer):
         # In one argument, since an id may begin with a hyphen.
         arguments = ["format", "--standalone", f"--cluster-id={cluster}", "--config", str(configuration)]
         formatted = subprocess.run(
-            java_command(home, _jars(), "kafka.tools.StorageTool", *arguments),
+            java_command(home, self.jars(), "kafka.tools.StorageTool", *arguments),
             check=False,
             cwd=home,
             env=environment(),
@@ -90,14 +94,10 @@ class KafkaBroker(JavaServer):
         }
 
     def _command(self, home: Path) -> list[str]:
-        return java_command(home, _jars(), "kafka.Kafka", str(home / "broker.properties"))
+        return java_command(home, self.jars(), "kafka.Kafka", str(home / "broker.properties"))
 
     def _answers(self) -> bool:
         try:
             return bool(self._admin().list_topics(timeout=_PROBE_SECONDS).brokers)
         except KafkaException:
             return False
-
-
-def _jars() -> list[Path]:
-    return fetch_jars("kafka", _JARS)

@@ -30,6 +30,10 @@ class S3Server(JavaServer):
         self.access_key = secrets.token_hex(8)
         self.secret_key = secrets.token_hex(16)
 
+    @classmethod
+    def jars(cls) -> list[Path]:
+        return fetch_jars("s3proxy", _JARS)
+
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
@@ -75,9 +79,8 @@ class S3Server(JavaServer):
         write_properties(home / "s3proxy.properties", properties)
 
     def _command(self, home: Path) -> list[str]:
-        jars = fetch_jars("s3proxy", _JARS)
         return java_command(
-            home, jars, "org.gaul.s3proxy.Main", "--properties", str(home / "s3proxy.properties")
+            home, self.jars(), "org.gaul.s3proxy.Main", "--properties", str(home / "s3proxy.properties")
         )
 
     def _answers(self) -> bool:

@@ -76,6 +76,10 @@ class _SparkDaemon(JavaServer):
         super().__init__()
         self._host = host
 
+    @classmethod
+    def jars(cls) -> list[Path]:
+        return [find_spark() / "jars/*"]
+
     def _draw_ports(self) -> None:
         self._ports = [free_port(), free_port()]
 
@@ -96,7 +100,7 @@ class _SparkDaemon(JavaServer):
         return [
             "env",
             *(f"{name}={value}" for name, value in surroundings.items()),
-            *java_command(home, [spark / "jars/*"], self.main, *addresses, *self._arguments(home)),
+            *java_command(home, self.jars(), self.main, *addresses, *self._arguments(home)),
         ]
 
     def _arguments(self, home: Path) -> list[str]:  # noqa: ARG002 - a worker's are there

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the tests of pipelines and sinks on Spark 4.1, or the tests that it is given. `make setup` comes first:
-# all packages but Spark are those of .venv.
+# Runs on Spark 4.1 the tests of pipelines and sinks that `make test` has, or the tests that it is given.
+# `make fetch` comes first: all packages but Spark, and the servers, are those of .venv.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -31,5 +31,5 @@ print(sysconfig.get_path("purelib"))')/headrace.pth"
     : >"$venv/$version"
 fi
 
-[ $# -gt 0 ] || set -- tests/pipeline tests/sinks
+[ $# -gt 0 ] || set -- -m 'not full and not soak' tests/pipeline tests/sinks
 exec "$venv/bin/python" -m pytest "$@"
