@@ -47,13 +47,13 @@ class RedisServer(Server):
         """A Unix socket on which it listens too."""
         return self.home / "redis.sock"
 
-    def client(self) -> redis.Redis:
-        """A new client of it, which tries nothing twice; the caller closes it."""
+    def client(self, seconds: float = 60) -> redis.Redis:
+        """A new client of it, which waits so long and tries nothing twice; the caller closes it."""
         return redis.Redis(
             host="127.0.0.1",
             port=self.port,
             password=self.password,
-            socket_timeout=60,
+            socket_timeout=seconds,
             retry=Retry(NoBackoff(), 0),
         )
 
@@ -79,7 +79,7 @@ class RedisServer(Server):
 
     def _is_ready(self) -> bool:
         """Nobody else's server knows the password."""
-        with self.client() as client:
+        with self.client(seconds=1) as client:
             try:
                 client.ping()
             except RedisError:
