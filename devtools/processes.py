@@ -15,13 +15,14 @@ _STOP_SECONDS = 30.0
 _KILL_SECONDS = 5.0
 _LOG_TAIL_LINES = 30
 
-# Runs the server ("$@") until it ends, or until a line or the end of file comes on standard input. The end
-# of file alone means that our process died without a word: then nobody else removes the folder ("$home").
+# Runs the server ("$@") until it ends, or until a line or the end of file comes on standard input. Unless the
+# line says that the folder ("$home") is to be kept, it is removed here: our process may have died without a
+# word, or may be killed before it has removed all of it.
 _UNTIL_TOLD_OR_ORPHANED = """
 home=$1 signal=$2; shift 2
 exec 3<&0
 "$@" </dev/null 3<&- & server=$!
-( read -r _ <&3; orphaned=$?; trap '' TERM; kill -s "$signal" "$server"; exit "$orphaned" ) & watcher=$!
+( read -r word <&3; trap '' TERM; kill -s "$signal" "$server"; [ "$word" = keep ] ) & watcher=$!
 wait "$server"; status=$?
 kill "$watcher" 2>/dev/null
 wait "$watcher"
@@ -33,7 +34,7 @@ exit "$status"
 def start_server(
     command: Sequence[str], home: Path, stop_signal: signal.Signals, **surroundings: Any
 ) -> subprocess.Popen[bytes]:
-    """Runs a server until `stop_server`, or until this process dies, which also removes the folder `home`.
+    """Runs a server until `stop_server`, or until this process dies; then the folder `home` is removed.
 
     `surroundings` are arguments of Popen. The server must not ignore `stop_signal`.
     """
@@ -46,11 +47,11 @@ def start_server(
     )
 
 
-def stop_server(process: subprocess.Popen[bytes]) -> None:
-    """An orderly shutdown; a kill of the whole session if that takes too long."""
+def stop_server(process: subprocess.Popen[bytes], keeps_folder: bool = False) -> None:
+    """Shuts a server down in order, or kills its whole session if that takes too long."""
     try:
         # A line, not only the end of file: a forked child of ours may hold the pipe open as well.
-        process.communicate(b"\n", timeout=_STOP_SECONDS)
+        process.communicate(b"keep\n" if keeps_folder else b"remove\n", timeout=_STOP_SECONDS)
     except subprocess.TimeoutExpired:
         _kill_session(process)
 

@@ -98,9 +98,9 @@ class Server(ABC):
         """Ends the server for good and removes its data; does nothing if there are none."""
         self._refuse_copy()
         self._is_up = False
-        self._end_process()
+        self._end_process(keeps_folder=False)
         if self._home is not None:
-            shutil.rmtree(self._home)
+            shutil.rmtree(self._home, ignore_errors=True)  # most of it is gone already
             self._home = None
 
     @abstractmethod
@@ -150,9 +150,9 @@ class Server(ABC):
                 command, self.home, stop_signal, stdout=log, stderr=log, **surroundings
             )
 
-    def _end_process(self) -> None:
+    def _end_process(self, keeps_folder: bool = True) -> None:
         if self._process is not None:
-            stop_server(self._process)
+            stop_server(self._process, keeps_folder)
             self._process = None
 
     def _await_ready(self) -> None:
