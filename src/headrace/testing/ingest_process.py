@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headrace.errors import UnexpectedFailure
+from headrace.testing.orphans import end_with_us
 
 _LISTENS = "listens on "
 _START_SECONDS = 120.0
@@ -26,8 +27,8 @@ _PORTS = range(20_000, 32_768)
 class IngestProcess:
     """`headrace serve` on a free port of this machine, which it keeps when it is started again.
 
-    A context manager; started by it. `options` are more of the command line's, `environment` is added to
-    this process's own.
+    A context manager; started by it. The server also ends when this process dies. `options` are more of the
+    command line's, `environment` is added to this process's own.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class IngestProcess:
         self._process = subprocess.Popen(
             self._command, stdout=self._log, stderr=self._log, env=self._environment
         )
+        end_with_us(self._process.pid)
 
     def wait_until_ready(self, timeout: float = _START_SECONDS) -> None:
         deadline = time.monotonic() + timeout

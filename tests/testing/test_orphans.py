@@ -1,0 +1,50 @@
+"""A child ends with its parent, and a process that has got its number since is left in peace."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from tests.waiting import DEADLINE_SECONDS, wait_until
+
+OWNER = """
+import subprocess, sys
+from headrace.testing.orphans import _WATCHER_OF_US, end_with_us
+children = [subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL) for _ in range(4)]
+end_with_us(children[0].pid)
+for child in children[1:3]:
+    _WATCHER_OF_US.watch(child.pid, "1")  # the start of a process that had this number before
+end_with_us(children[3].pid)
+print(*(child.pid for child in children), flush=True)
+sys.stdin.read()
+"""
+
+pytestmark = pytest.mark.processes
+
+
+def test_children_end_with_a_killed_parent() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout is not None
+        try:
+            first, *others, last = [psutil.Process(int(pid)) for pid in owner.stdout.readline().split()]
+        finally:
+            owner.kill()
+            owner.wait(DEADLINE_SECONDS)
+    try:
+        wait_until(lambda: not is_alive(first) and not is_alive(last), "the end of the children")
+        assert all(map(is_alive, others))
+    finally:
+        for one in others:
+            one.kill()
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
