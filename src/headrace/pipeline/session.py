@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
 from pathlib import Path
+from subprocess import Popen, TimeoutExpired
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipeline.java import find_java
@@ -28,6 +30,8 @@ _JOINED = {
     "spark.driver.extraClassPath": os.pathsep,
     "spark.jars": ",",
 }
+# Java removes its temporary folder meanwhile.
+_END_SECONDS = 30.0
 _FILE_MANAGER = "FileSystemBasedCheckpointFileManager"
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
@@ -62,7 +66,33 @@ def make_session(settings: SparkSettings, name: str, needs: Names[Needs] = ()) -
         builder = SparkSession.builder.appName(name)
         for key, value in session_conf(settings, submitted, jars, needs, logging, line).items():
             builder = builder.config(key, value)
-        return builder.getOrCreate()
+        with _ended_if_interrupted():
+            return builder.getOrCreate()
+
+
+@contextmanager
+def _ended_if_interrupted() -> Iterator[None]:
+    """Ends Java if its start is interrupted, as by Ctrl-C.
+
+    PySpark forgets it then, and Java, which cannot say its port any more, would run for ever.
+    """
+    try:
+        yield
+    except BaseException as error:
+        for frame, _ in walk_tb(error.__traceback__):
+            process = frame.f_locals.get("proc")
+            if frame.f_code.co_name == "launch_gateway" and isinstance(process, Popen):
+                _end(process)
+        raise
+
+
+def _end(process: Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_END_SECONDS)
+    except TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _submitted(jars: list[Path]) -> dict[str, str]:

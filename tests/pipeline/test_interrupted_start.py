@@ -1,0 +1,33 @@
+"""Java does not outlive a start of Spark that is interrupted."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from pyspark import SparkContext, java_gateway
+
+from headrace.pipeline.session import _ended_if_interrupted
+
+pytestmark = pytest.mark.processes
+
+
+def launch_gateway(started: list[subprocess.Popen[bytes]]) -> None:
+    """As PySpark's, in the middle of its wait."""
+    proc = subprocess.Popen(["sleep", "600"])
+    started.append(proc)
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_start_ends_java() -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    with pytest.raises(KeyboardInterrupt), _ended_if_interrupted():
+        launch_gateway(started)
+    (process,) = started
+    assert process.returncode is not None
+
+
+def test_pyspark_has_its_process_by_the_name_that_is_looked_for() -> None:
+    code = java_gateway.launch_gateway.__code__
+    assert "proc" in code.co_varnames + code.co_cellvars
+    assert SparkContext._ensure_initialized.__globals__["launch_gateway"] is java_gateway.launch_gateway
