@@ -17,6 +17,7 @@ from devtools.running import REPOSITORY
 _MARK = "HEADRACE_RUN"
 _POLL_SECONDS = 0.2
 _LISTENING = "0A"
+_SHOWN = 600
 _PROC = Path("/proc")
 # The folders of tests: pytest keeps those of the last three runs, so that a failure can be looked into.
 _OF_PYTEST = "pytest-of-"
@@ -86,7 +87,7 @@ class Footprint:
         own = (path for path in self.folder.iterdir() if not path.name.startswith(_OF_PYTEST))
         elsewhere = {path for path in self._elsewhere if path.exists()} | (_in_repository() - self._before)
         return [
-            *(f"process {pid}: {command_of(pid)}" for pid in self._find_processes()),
+            *(f"process {pid}: {_in_short(command_of(pid))}" for pid in self._find_processes()),
             *(f"port {port}" for inode, port in self._sockets.items() if inode in still),
             *(f"file {path}" for path in sorted({*own, *elsewhere})),
         ]
@@ -127,6 +128,11 @@ class Footprint:
 
 def command_of(pid: int) -> str:
     return _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+def _in_short(command: str) -> str:
+    """Java's has thousands of characters in the middle, with its class path."""
+    return command if len(command) <= _SHOWN else f"{command[: _SHOWN // 2]} ... {command[-_SHOWN // 2 :]}"
 
 
 def _all_pids() -> Iterator[int]:
