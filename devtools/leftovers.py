@@ -66,15 +66,14 @@ def main(tests: tuple[str, ...], ends: tuple[str, ...], workers: int) -> None:
     port on which one listens, or a file is left, each of which it names, kills and removes.
     """
     is_clean = True
-    with interrupted_by_signals():
-        for end in map(End, ends or End):
-            began = time.monotonic()
-            left = leftovers(end, tests, workers)
-            seconds = time.monotonic() - began
-            click.echo(f"{_SENTENCES[end]}: {len(left) or 'nothing'} left ({seconds:.0f} s)")
-            for line in left:
-                click.echo(f"  {line}")
-            is_clean = is_clean and not left
+    for end in map(End, ends or End):
+        began = time.monotonic()
+        left = leftovers(end, tests, workers)
+        seconds = time.monotonic() - began
+        click.echo(f"{_SENTENCES[end]}: {len(left) or 'nothing'} left ({seconds:.0f} s)")
+        for line in left:
+            click.echo(f"  {line}")
+        is_clean = is_clean and not left
     if not is_clean:
         raise SystemExit(1)
 
@@ -82,14 +81,16 @@ def main(tests: tuple[str, ...], ends: tuple[str, ...], workers: int) -> None:
 def leftovers(end: End, tests: Sequence[str] = (), workers: int = 2) -> list[str]:
     """What is left of a run that ended so, a line for each thing; and what else went wrong."""
     footprint = Footprint()
-    run = _Run(footprint, tests, workers, end)
-    try:
-        trouble = run.end()
-        footprint.wait(lambda: not footprint.left(), _DEADLINE_SECONDS)
-        return [*trouble, *footprint.left()]
-    finally:
-        run.kill()
-        footprint.remove()
+    # With a handler of our own pytest, too, is interrupted by Ctrl-C, even if we are started to ignore it.
+    with interrupted_by_signals():
+        run = _Run(footprint, tests, workers, end)
+        try:
+            trouble = run.end()
+            footprint.wait(lambda: not footprint.left(), _DEADLINE_SECONDS)
+            return [*trouble, *footprint.left()]
+        finally:
+            run.kill()
+            footprint.remove()
 
 
 class _Run:
