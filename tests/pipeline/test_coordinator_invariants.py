@@ -56,7 +56,7 @@ def test_nothing_is_aborted_once_the_epoch_may_be_decided(
 
 
 def test_a_sink_that_is_fenced_off_aborts_nothing(world: World) -> None:
-    """Invariant 1. What was prepared may be what the successor has decided, so it is left to the successor."""
+    """Invariant 1. What is prepared is left to the successor, who knows what is decided."""
     good, fenced = MemorySink("good", world.good), Failing("fenced", world.dead)
     coordinator = world.coordinator(sinks=[good, fenced])
     coordinator.start()
