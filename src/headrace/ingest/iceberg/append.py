@@ -34,7 +34,6 @@ class Try(Transaction):
         self.base_snapshot = table.metadata.current_snapshot_id
         self.snapshot_id: int | None = None
         """Of the snapshot that it adds, once it has files."""
-        self.was_refused = False
         self._applied = 0
         self._metadata = table.metadata
 

@@ -167,20 +167,22 @@ class CollectionCommit:
 
     def _lands(self, attempt: Try) -> bool:
         """Whether the try is known to have landed. If not, it is undecided, even when it was refused: a proxy
-        that sends a request twice answers with the second one's refusal."""
+        that sends a request twice may answer with one copy's refusal when the other has landed, or will."""
         self._undecided.append(attempt)
         self._observe("committing")
         try:
             attempt.commit_once()
         except CommitFailedException as refusal:
             _log.info("the table of collection %r has changed, trying again: %s", self._name, refusal)
-            attempt.was_refused = True
             self._why = str(refusal)
             return False
         except Exception as error:  # noqa: BLE001 - whatever it was, the commit may have landed before it
             self._why = f"{type(error).__name__}: {error}"
             _log.warning("looking whether a commit of collection %r landed", self._name, exc_info=True)
             return False
+        self._undecided.remove(attempt)
+        for earlier in self._undecided:  # main has moved, so none of them can land any more
+            earlier.clean_up()
         self._forget()
         return True
 
@@ -190,7 +192,7 @@ class CollectionCommit:
             self._forget()  # the files are the table's now
         for attempt in list(self._undecided):
             # While main is where the try wants it, a request that got stuck on its way can still land.
-            if attempt.was_refused or table.metadata.current_snapshot_id != attempt.base_snapshot:
+            if table.metadata.current_snapshot_id != attempt.base_snapshot:
                 attempt.clean_up()
                 self._undecided.remove(attempt)
 
