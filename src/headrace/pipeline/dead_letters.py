@@ -10,6 +10,7 @@ from headrace.errors import ConfigError, UnexpectedFailure
 from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.model.checkpoints import JsonObject
 from headrace.pipeline.settings import DeadLetterSettings
+from headrace.sinks.cleanup import cleaning_up
 from headrace.sinks.contract import Epoch, Place, RowSink, Sink
 from headrace.sinks.registry import find_sink, sink_formats
 
@@ -61,7 +62,8 @@ class DeadLetterSink(Sink):
         handle = self._sink.prepare(epoch, rows.dead)
         counted, written = getattr(rows, "dead_count", None), handle.get("rows", 0)
         if counted is not None and counted != written:
-            self._sink.abort(epoch.number, handle)
+            with cleaning_up(f"abort the dead letters of epoch {epoch.number}, which failed,"):
+                self._sink.abort(epoch.number, handle)
             raise UnexpectedFailure(
                 f"{counted} rows of epoch {epoch.number} are dead and {written} dead letters were "
                 "written: a source gave other rows when it was read again"

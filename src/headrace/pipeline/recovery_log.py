@@ -31,6 +31,7 @@ from headrace.errors import ConfigError, Fenced, ProtocolError, Transient
 from headrace.faults import reached
 from headrace.model.checkpoints import START, JsonObject, to_json
 from headrace.objects import NoSuchObject, ObjectExists, ObjectStore
+from headrace.sinks.cleanup import cleaning_up
 
 _VERSION = 1
 _CHECKSUM = b',"crc32":"%08x"}\n'
@@ -222,8 +223,7 @@ class RecoveryLog:
         self._decided_at, self._is_settled = self._place, False
         self._unremoved += 1
         if self._unremoved >= _REMOVED_EVERY:
-            with suppress(Transient):  # what stays behind does no harm
-                self._remove_old()
+            self._remove_old()
 
     def settle(self) -> None:
         """Says that the last decision is committed everywhere. Decisions after it say so of it as well."""
@@ -232,8 +232,7 @@ class RecoveryLog:
             name = f"settled {self._decided_at} under fence {self._fence}"
             self._append(self._record("settled", self._fence, self._decided_at, True, name))
             self._is_settled = True
-            with suppress(Transient):  # for those who run a few epochs and end
-                self._remove_old()
+            self._remove_old()  # for those who run a few epochs and end
 
     def tell_stuck(self, epoch: int, sinks: Mapping[str, str]) -> None:
         """Why sinks have not committed the last decision yet, for people who look; nobody goes by it."""
@@ -363,10 +362,11 @@ class RecoveryLog:
 
     def _remove_old(self) -> None:
         self._unremoved = 0
-        for place in self._places():
-            if place >= self._decided_at - _KEPT:
-                return
-            self._store.remove(self._path(place), "remove old records of the recovery log")
+        with cleaning_up(f"remove old records of {self}"):
+            for place in self._places():
+                if place >= self._decided_at - _KEPT:
+                    return
+                self._store.remove(self._path(place), "remove old records of the recovery log")
 
     @property
     def _stuck(self) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -24,6 +24,7 @@ import pyarrow as pa
 from headrace.errors import ConfigError, EndpointError, HeadraceError
 from headrace.model.checkpoints import JsonObject
 from headrace.objects import ObjectStore
+from headrace.sinks.cleanup import cleaning_up
 from headrace.sinks.columns import Columns, columns_of, grown
 from headrace.sinks.contract import Epoch, Place, RowSink
 from headrace.sinks.delta_checkpoints import Checkpoints
@@ -85,9 +86,10 @@ class DeltaSink(RowSink):
             self._open()
             table = self._tables.must_load()
         kept = handle.get("staged") if handle else None
-        attempts = list(self._staging.attempts())
-        # Those of a later fence belong to somebody who took over from us while we slept.
-        self._remove([one for one in attempts if one.fence < fence and one.name != kept], table)
+        with self._cleaning_up("what was never decided"):
+            attempts = list(self._staging.attempts())
+            # Those of a later fence belong to somebody who took over from us while we slept.
+            self._remove([one for one in attempts if one.fence < fence and one.name != kept], table)
 
     def prepare(self, epoch: Epoch, rows: DataFrame | None) -> JsonObject:
         if rows is None:
@@ -102,11 +104,13 @@ class DeltaSink(RowSink):
         try:
             files = stage(rows, self._root, self._data(attempt.name), partitions)
         except HeadraceError:
-            self._remove_data(attempt.name)  # what tasks still write is found by the next start
+            with self._cleaning_up("an attempt that failed"):
+                self._remove_data(attempt.name)  # what tasks still write is found by the next start
             raise
         count = sum(file.rows for file in files)
         if not count:
-            self._remove([attempt], None)
+            with self._cleaning_up("an epoch without rows"):
+                self._remove([attempt], None)
             return {}
         if table is None:
             table = self._tables.make(columns, self._place.partitions)
@@ -230,10 +234,12 @@ class DeltaSink(RowSink):
 
         self._tables.change(commit)
         self._sync(epoch)
-        if self._place.is_view:
-            self._remove_data(name)
-        self._staging.remove(name)
-        self._checkpoints.prune(epoch)
+        with self._cleaning_up("what was staged for an epoch that is committed"):
+            if self._place.is_view:
+                self._remove_data(name)
+            self._staging.remove(name)
+        with self._cleaning_up("old checkpoints"):
+            self._checkpoints.prune(epoch)
 
     def _is_done(self, epoch: int, handle: JsonObject, progress: Progress) -> bool:
         if progress.epoch >= epoch:
@@ -305,6 +311,11 @@ class DeltaSink(RowSink):
         if self._root.folder:
             with suppress(OSError):  # not empty: a task that was given up may still put a file there
                 (self._root.folder / self._data(name)).rmdir()
+
+    @contextmanager
+    def _cleaning_up(self, what: str) -> Iterator[None]:
+        with cleaning_up(f"remove {what} of sink {self.name}"), self._tables.speaking("be cleaned up"):
+            yield
 
     def _sync(self, epoch: int) -> None:
         own = {"appId": self._tables.own, "version": epoch}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 
-from headrace.errors import Transient
 from headrace.model.checkpoints import JsonObject, to_json
 from headrace.objects import NoSuchObject, ObjectStore
 from headrace.sinks.staging import Attempt
@@ -51,11 +50,10 @@ class Checkpoints:
         """Now and then; what an epoch came from stays."""
         if self._written % _PRUNED_EVERY != 1:
             return
-        with suppress(Transient):  # what stays behind does no harm
-            # By when they began: after going back, later epochs are older.
-            for attempt in sorted(self._attempts(), key=lambda one: one.id)[:-_KEPT]:
-                if attempt.epoch != epoch:
-                    self._store.remove(f"{self._folder}/{attempt.name}.json", "remove old checkpoints")
+        # By when they began: after going back, later epochs are older.
+        for attempt in sorted(self._attempts(), key=lambda one: one.id)[:-_KEPT]:
+            if attempt.epoch != epoch:
+                self._store.remove(f"{self._folder}/{attempt.name}.json", "remove old checkpoints")
 
     def _attempts(self) -> list[Attempt]:
         paths = self._store.list(self._folder, "look for checkpoints")

@@ -8,7 +8,7 @@ table/.hoodie/headrace/WRITER%2FSINK/20261116080000123-12-2            whose it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from headrace.errors import ConfigError, EndpointError, SchemaError
 from headrace.model.checkpoints import JsonObject, to_json
+from headrace.sinks.cleanup import cleaning_up
 from headrace.sinks.contract import Epoch, Place, RowSink
 from headrace.sinks.hudi_reading import WENT_BACK, audit_timeline, read_rows, told_in
 from headrace.sinks.hudi_tables import HudiTable, Written
@@ -83,9 +84,10 @@ class HudiSink(RowSink):
                 # Those of a later fence belong to somebody who took over from us while we slept.
                 if int(of) >= fence or instant == kept:
                     continue
-                if instant in pending:
-                    self._table.roll_back(instant)
-                self._table.remove_note(self._owner, note)
+                with self._cleaning_up(f"instant {instant}, which was never decided,"):
+                    if instant in pending:
+                        self._table.roll_back(instant)
+                    self._table.remove_note(self._owner, note)
 
     def prepare(self, epoch: Epoch, rows: DataFrame | None) -> JsonObject:
         if rows is None:
@@ -120,7 +122,8 @@ class HudiSink(RowSink):
                     "to this table must not clean up failed writes (hoodie.clean.failed.writes.policy); "
                     "restore the table's folder from before that"
                 )
-            table.remove_note(self._owner, handle["note"])
+            with self._cleaning_up("the note of an instant that is completed"):
+                table.remove_note(self._owner, handle["note"])
 
     def abort(self, epoch: int, handle: JsonObject) -> None:
         if not handle:
@@ -283,8 +286,11 @@ class HudiSink(RowSink):
     def _note_fence(self, *, is_first: bool) -> None:
         self._table.note(self._fences, f"{self._fence:020}")
         for note in self._table.notes(self._fences):
-            # A log that was lost begins anew, also with its fences.
-            if int(note) < self._fence or (is_first and int(note) != self._fence):
+            if int(note) < self._fence:
+                with self._cleaning_up("the fence of a start before"):
+                    self._table.remove_note(self._fences, note)
+            # A log that was lost begins anew, also with its fences. One that stayed would fence us off.
+            elif is_first and int(note) != self._fence:
                 self._table.remove_note(self._fences, note)
 
     def _last_fence(self) -> int:
@@ -299,6 +305,11 @@ class HudiSink(RowSink):
         if handle["path"] == self._table.path:
             return self._table
         return HudiTable(self._spark, handle["path"], self._keys, self._place.partitions, {})
+
+    @contextmanager
+    def _cleaning_up(self, what: str) -> Iterator[None]:
+        with cleaning_up(f"remove {what} of sink {self.name}"), spark_failures(self._table.path):
+            yield
 
     def _speaking(self, what: str) -> AbstractContextManager[None]:
         return spark_failures(f"sink {self.name}: cannot {what} in {self._table.path}")

@@ -20,6 +20,7 @@ import pyarrow as pa
 from headrace.errors import ConfigError, EndpointError, EndpointUnavailable, HeadraceError, SchemaError
 from headrace.model.checkpoints import JsonObject
 from headrace.sinks import iceberg_audit, iceberg_views
+from headrace.sinks.cleanup import cleaning_up
 from headrace.sinks.contract import Epoch, Place, RowSink
 from headrace.sinks.iceberg_maintenance import maintain_table
 from headrace.sinks.iceberg_names import Names
@@ -132,7 +133,8 @@ class IcebergSink(RowSink):
                 return self._names.is_older(staged_id, fence) and staged_id != kept
 
             staged = {*state.references(), *(staged_id_of(one) for one in state.snapshots())}
-            table.remove_staged(state, [staged_id for staged_id in staged if is_left(staged_id)])
+            with self._cleaning_up("what was never decided"):
+                table.remove_staged(state, [staged_id for staged_id in staged if is_left(staged_id)])
 
     def prepare(self, epoch: Epoch, rows: DataFrame | None) -> JsonObject:
         if rows is None:
@@ -178,7 +180,8 @@ class IcebergSink(RowSink):
                 snapshot = state.snapshot(candidate)
                 if snapshot is None or snapshot.parentId() != state.main:
                     staged_ids.append(self._names.new_id(epoch, fence_of(staged_ids[0])))
-                    candidate = self._do_again(table, staged, handle, staged_ids[-1])
+                    with self._unless_settled(table, epoch, handle):
+                        candidate = self._do_again(table, staged, handle, staged_ids[-1])
                     continue
                 branches = [name for name in staged_ids if state.branch(name) is not None]
                 properties = self._told(epoch, staged.summary().get(CHECKPOINT))
@@ -265,7 +268,8 @@ class IcebergSink(RowSink):
         handle = {"table": self._table, **where, "snapshot_id": int(snapshot.snapshotId()), "rows": rows}
         if rows:
             return handle
-        table.remove_staged(table.state(), [staged_id])
+        with self._cleaning_up("an epoch without rows"):
+            table.remove_staged(table.state(), [staged_id])
         return {}
 
     def _is_settled(self, state: State, epoch: int, handle: JsonObject) -> bool:
@@ -300,11 +304,21 @@ class IcebergSink(RowSink):
         """What a published append was staged as stays until the next start; it has the table's own files."""
         branch = handle.get("branch")
         if again or (branch is not None and state.branch(branch) is not None):
-            table.remove_staged(state, [*again, branch] if branch else again)
+            with self._cleaning_up("what was staged for an epoch that is published"):
+                table.remove_staged(state, [*again, branch] if branch else again)
 
     def _told(self, epoch: int, checkpoint: str | None) -> dict[str, str]:
         told = {self._names.epoch: str(epoch), self._names.keys: json.dumps(self._keys)}
         return told if checkpoint is None else {**told, self._names.checkpoint: checkpoint}
+
+    @contextmanager
+    def _unless_settled(self, table: JavaTable, epoch: int, handle: JsonObject) -> Iterator[None]:
+        """Files that were staged go when somebody has published them, which may be while they are read."""
+        try:
+            yield
+        except Exception:
+            if not self._is_settled(table.state(), epoch, handle):
+                raise
 
     @contextmanager
     def _unless_gone(self, epoch: int, name: str) -> Iterator[None]:
@@ -403,6 +417,11 @@ class IcebergSink(RowSink):
         if missing:
             table.set_properties(missing)
         return table
+
+    @contextmanager
+    def _cleaning_up(self, what: str) -> Iterator[None]:
+        with cleaning_up(f"remove {what} of sink {self.name}"), spark_failures(self._table):
+            yield
 
     def _speaking(self, what: str) -> AbstractContextManager[None]:
         return spark_failures(f"sink {self.name}: cannot {what} in {self._table}")

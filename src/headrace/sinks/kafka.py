@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Self
 from uuid import uuid4
@@ -26,6 +25,7 @@ from headrace.errors import (
     HeadraceError,
 )
 from headrace.model.checkpoints import JsonObject
+from headrace.sinks.cleanup import cleaning_up
 from headrace.sinks.columns import Columns, columns_of, grown
 from headrace.sinks.contract import Epoch, Place, RowSink
 from headrace.sinks.kafka_audit import audit_topic
@@ -276,7 +276,7 @@ class KafkaSink(RowSink):
     def _abort_attempt(self, record: Record) -> None:
         """Nobody would before the next epoch, and readers would wait for that."""
         self._identities.clear()
-        with suppress(HeadraceError):
+        with cleaning_up(f"abort epoch {record.epoch} of sink {self.name}, which failed,"):
             known = self._checkpoints.read_all().records
             self._abort(
                 [

@@ -22,6 +22,7 @@ from uuid import uuid4
 from headrace.errors import EndpointError, Fenced
 from headrace.model.checkpoints import to_json
 from headrace.objects import NoSuchObject, ObjectExists, ObjectStore
+from headrace.sinks.cleanup import cleaning_up
 
 _KEPT = 20  # records before the last, for people who look
 
@@ -99,9 +100,10 @@ class Openings:
                 last.number + 1, told(fence), last.generation, last.rewinds, self._writer or last.writer
             )
             if self._create(taken):
-                for number in self._numbers():
-                    if number < taken.number - _KEPT:
-                        self._store.remove(self._path(number), "remove old records")
+                with cleaning_up(f"remove old records of sink {self._name} from {self._store.url}"):
+                    for number in self._numbers():
+                        if number < taken.number - _KEPT:
+                            self._store.remove(self._path(number), "remove old records")
                 return taken
 
     def rewind(self, opened: Opening | None, after: int) -> Opening:

@@ -13,7 +13,7 @@ import errno
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from headrace.durable import sync_path
 from headrace.errors import EndpointError, EndpointUnavailable, HeadraceError
 from headrace.model.checkpoints import JsonObject
+from headrace.sinks.cleanup import cleaning_up
 from headrace.sinks.columns import Columns, arrow_type, columns_of, grown
 from headrace.sinks.contract import Epoch, Sink
 from headrace.sinks.file_reading import read_file
@@ -63,7 +64,7 @@ class FolderRows(Sink):
             return
         self._opened = self._openings().take(decided, fence)
         kept = handle.get("staged") if handle else None
-        with self._speaking("remove what was never decided"):
+        with self._cleaning_up("what was never decided"):
             for path in self._list(self.folder / _STAGED):
                 attempt = Attempt.named(path.name)
                 # Those of a later fence belong to somebody who took over from us while we slept.
@@ -86,13 +87,15 @@ class FolderRows(Sink):
         try:
             self._write(rows, staged)
         except HeadraceError:
-            self._remove(staged)  # nobody would before the next start
+            with self._cleaning_up("an attempt that failed"):
+                self._remove(staged)  # nobody would before the next start
             raise
         with self._speaking(f"prepare epoch {epoch.number}"):
             files = self._data_files(staged)
             count = sum(pq.read_metadata(file).num_rows for file in files)
             if not count:
-                self._remove(staged)
+                with self._cleaning_up("an epoch without rows"):
+                    self._remove(staged)
                 return {}
             if self._opened is not None and not self._opened.number:
                 self._opened = self._openings().take(None, self._opened.fence)
@@ -144,7 +147,8 @@ class FolderRows(Sink):
                     hidden.rename(path)
                     raise replaced(self.name)
                 sync_path(self.folder)
-                self._remove(hidden)
+                with self._cleaning_up("what nobody sees any more"):
+                    self._remove(hidden)
 
     def read(self, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
         published = sorted(self._published())
@@ -255,6 +259,9 @@ class FolderRows(Sink):
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+    def _cleaning_up(self, what: str) -> AbstractContextManager[None]:
+        return cleaning_up(f"remove {what} of sink {self.name} from {self.folder}")
 
     def _openings(self) -> Openings:
         store = Root(self.folder.as_uri()).objects()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ import pyarrow as pa
 from headrace.errors import EndpointError, HeadraceError
 from headrace.model.checkpoints import JsonObject, to_json
 from headrace.objects import NoSuchObject, ObjectExists
+from headrace.sinks.cleanup import cleaning_up
 from headrace.sinks.columns import Columns, arrow_type, columns_of, grown
 from headrace.sinks.contract import Epoch, Sink
 from headrace.sinks.file_reading import read_file
@@ -71,10 +72,11 @@ class ObjectRows(Sink):
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
         self._opened = self._openings.take(decided, fence)
         kept = handle.get("staged") if handle else None
-        for attempt in list(self._staging.attempts()):
-            # Those of a later fence belong to somebody who took over from us while we slept.
-            if attempt.fence < fence and attempt.name != kept:
-                self._remove(attempt)
+        with self._cleaning_up("what was never decided"):
+            for attempt in list(self._staging.attempts()):
+                # Those of a later fence belong to somebody who took over from us while we slept.
+                if attempt.fence < fence and attempt.name != kept:
+                    self._remove(attempt)
 
     def prepare(self, epoch: Epoch, rows: DataFrame | None) -> JsonObject:
         if rows is None:
@@ -94,7 +96,8 @@ class ObjectRows(Sink):
                 in_folders=True,
             )
         except HeadraceError:
-            self._remove_data(attempt.name)  # what tasks still write is found by the next start
+            with self._cleaning_up("an attempt that failed"):
+                self._remove_data(attempt.name)  # what tasks still write is found by the next start
             raise
         label = Label(
             attempt.name,
@@ -104,7 +107,8 @@ class ObjectRows(Sink):
             columns,
         )
         if not label.rows:
-            self._remove(attempt)
+            with self._cleaning_up("an epoch without rows"):
+                self._remove(attempt)
             return {}
         listed = [{**file.to_json(), "statistics": json.loads(file.statistics)} for file in files]
         manifest = {**vars(label), "generation": opening.generation, "files": listed}
@@ -126,7 +130,8 @@ class ObjectRows(Sink):
             self._store.create(path, to_json(manifest).encode(), f"publish epoch {epoch}")
         except ObjectExists:
             self._check_committed(epoch, path, name)
-        self._staging.remove(name)
+        with self._cleaning_up("what was staged for an epoch that is committed"):
+            self._staging.remove(name)
 
     def abort(self, epoch: int, handle: JsonObject) -> None:  # noqa: ARG002
         attempt = Attempt.named(handle["staged"])
@@ -136,9 +141,10 @@ class ObjectRows(Sink):
     def rewind(self, epoch: int) -> None:
         """One record takes all of it back at once; then manifests go, and files when they are old enough."""
         self._opened = self._openings.rewind(self._opened, epoch)
-        for number, generation in self._manifests():
-            if not self._opened.counts(generation, number):
-                self._store.remove(_manifest(number, generation), f"go back to epoch {epoch}")
+        with self._cleaning_up("manifests that do not count any more"):
+            for number, generation in self._manifests():
+                if not self._opened.counts(generation, number):
+                    self._store.remove(_manifest(number, generation), f"go back to epoch {epoch}")
 
     def read(self, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
         published = self._published()
@@ -252,6 +258,9 @@ class ObjectRows(Sink):
                 return
         self._remove_data(attempt.name)
         self._staging.remove(attempt.name)
+
+    def _cleaning_up(self, what: str) -> AbstractContextManager[None]:
+        return cleaning_up(f"remove {what} of sink {self.name} from {self._root.url}")
 
     def _remove_data(self, name: str) -> None:
         what = "remove what was never decided"
