@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from tests.sinks.conftest import Rows, an_epoch
 from tests.sinks.killed_sink import frozen, run_killed
 from tests.sinks.parquet_place import sink_of, staged, values
 from tests.sinks.s3_place import s3_options, s3_reader
+from tests.sinks.together import polled, run_together
 
 
 class World:
@@ -106,23 +107,8 @@ def test_a_commit_has_one_effect_however_often(world: World, rows: Rows) -> None
 
 def test_many_who_commit_at_once(world: World, rows: Rows) -> None:
     handle = world.prepare(0, rows(0))
-    errors: list[Exception] = []
     sinks = [world.sink() for _ in range(8)]
-    all_of_them = threading.Barrier(8)
-
-    def commit(sink: ParquetSink) -> None:
-        all_of_them.wait()
-        try:
-            sink.commit(0, handle)
-        except Exception as error:  # noqa: BLE001 - shown below
-            errors.append(error)
-
-    threads = [threading.Thread(target=commit, args=[sink]) for sink in sinks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    run_together([partial(sink.commit, 0, handle) for sink in sinks])
     assert world.values() == [0, 1, 2]
 
 
@@ -146,6 +132,7 @@ def test_a_start_removes_all_but_what_was_decided(world: World, rows: Rows) -> N
     assert world.values() == [0, 1, 2]
 
 
+@pytest.mark.full
 def test_a_process_that_is_killed_before_the_decision_leaves_nothing(world: World, rows: Rows) -> None:
     run_killed("parquet", world.place, "after staging")
     assert (world.values(), len(world.paths("_staged"))) == ([], 1)
@@ -156,7 +143,7 @@ def test_a_process_that_is_killed_before_the_decision_leaves_nothing(world: Worl
     assert world.values() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("step", ["before manifest", "after manifest"])
+@pytest.mark.parametrize("step", ["before manifest", pytest.param("after manifest", marks=pytest.mark.full)])
 def test_a_process_that_is_killed_in_the_commit(world: World, rows: Rows, step: str) -> None:
     handle = world.prepare(0, rows(0))
     run_killed("parquet", world.place, step, handle)
@@ -167,6 +154,7 @@ def test_a_process_that_is_killed_in_the_commit(world: World, rows: Rows, step: 
     assert (world.values(), world.paths("_staged")) == ([0, 1, 2], [])
 
 
+@pytest.mark.full
 def test_a_start_whose_log_was_lost_keeps_what_is_committed(world: World, rows: Rows) -> None:
     handle = world.prepare(0, rows(0))
     run_killed("parquet", world.place, "after manifest", handle)
@@ -243,6 +231,7 @@ def test_columns_may_come_and_nothing_else_may_change(world: World, rows: Rows) 
     assert read == [{"value": 0, "new": None}, {"value": 10, "new": "x"}]
 
 
+@pytest.mark.full
 def test_several_may_share_a_place_and_lay_it_out(s3_server: S3Server, s3_bucket: str, rows: Rows) -> None:
     how = {"owned": "who", "partitions": ("part",)}
     for writer in ("one", "acme's/other"):
@@ -298,22 +287,11 @@ def test_an_audit_says_what_is_wrong(world: World, rows: Rows) -> None:
 
 
 def test_a_reader_sees_whole_epochs_at_every_moment(world: World, rows: Rows) -> None:
-    handles = [world.prepare(number, rows(number, 2)) for number in range(5)]
-    seen: list[list[int]] = []
-    done = threading.Event()
-
-    def poll() -> None:
-        while not done.is_set():
-            seen.append(world.values())
-
-    reader = threading.Thread(target=poll)
-    reader.start()
-    for number, handle in enumerate(handles):
-        world.sink().commit(number, handle)
-    done.set()
-    reader.join()
-    seen.append(world.values())
-    whole = [[v for n in range(count) for v in (n * 10, n * 10 + 1)] for count in range(6)]
+    handles = [world.prepare(number, rows(number, 2)) for number in range(3)]
+    with polled(world.values) as seen:
+        for number, handle in enumerate(handles):
+            world.sink().commit(number, handle)
+    whole = [[v for n in range(count) for v in (n * 10, n * 10 + 1)] for count in range(4)]
     assert [found for found in seen if found not in whole] == []
     assert seen[-1] == whole[-1]
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from headrace.sinks.parquet import ParquetSink
 from headrace.sinks.parquet_folder import read_label
 from tests.sinks.conftest import Rows, an_epoch
 from tests.sinks.parquet_place import committed, sink_of, staged, values
+from tests.sinks.together import polled, run_together
 
 
 @pytest.fixture
@@ -74,23 +75,8 @@ def test_a_commit_has_one_effect_however_often(folder: Path, rows: Rows) -> None
 
 def test_two_who_commit_at_once(folder: Path, rows: Rows) -> None:
     handle = sink_of(folder).prepare(an_epoch(0), rows(0))
-    errors: list[Exception] = []
-    both = threading.Barrier(8)
-
-    def commit() -> None:
-        sink = sink_of(folder)
-        both.wait()
-        try:
-            sink.commit(0, handle)
-        except Exception as error:  # noqa: BLE001 - shown below
-            errors.append(error)
-
-    threads = [threading.Thread(target=commit) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    sinks = [sink_of(folder) for _ in range(8)]
+    run_together([partial(sink.commit, 0, handle) for sink in sinks])
     assert values(folder) == [0, 1, 2]
 
 
@@ -260,7 +246,7 @@ sink.commit(0, json.loads(sys.argv[2]))
 """
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.full)])
 def test_a_committer_that_is_killed_at_the_rename(folder: Path, rows: Rows, when: str) -> None:
     handle = sink_of(folder).prepare(an_epoch(0), rows(0))
     child = subprocess.run(
@@ -330,22 +316,11 @@ def test_who_was_replaced_before_there_was_a_folder_takes_back_nothing(folder: P
 
 
 def test_a_reader_sees_whole_epochs_at_every_moment(folder: Path, rows: Rows) -> None:
-    handles = [sink_of(folder).prepare(an_epoch(number), rows(number, 20)) for number in range(10)]
-    seen: list[list[int]] = []
-    done = threading.Event()
-
-    def poll() -> None:
-        while not done.is_set():
-            seen.append(values(folder))
-
-    reader = threading.Thread(target=poll)
-    reader.start()
-    for number, handle in enumerate(handles):
-        sink_of(folder).commit(number, handle)
-    done.set()
-    reader.join()
-    seen.append(values(folder))
-    whole = [sorted(v for n in range(count) for v in range(n * 10, n * 10 + 20)) for count in range(11)]
+    handles = [sink_of(folder).prepare(an_epoch(number), rows(number, 20)) for number in range(4)]
+    with polled(lambda: values(folder)) as seen:
+        for number, handle in enumerate(handles):
+            sink_of(folder).commit(number, handle)
+    whole = [sorted(v for n in range(count) for v in range(n * 10, n * 10 + 20)) for count in range(5)]
     assert [found for found in seen if found not in whole] == []
     assert seen[-1] == whole[-1]
 

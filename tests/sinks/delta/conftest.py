@@ -25,6 +25,8 @@ OWN = "headrace/view/orders"
 """The application that the sink's epochs are transactions of."""
 
 Pairs = Callable[..., DataFrame]
+in_both = pytest.mark.parametrize("world", ["folder", "bucket"], indirect=True)
+"""`make test` too runs the test in a folder and in a bucket."""
 
 
 class World:
@@ -81,8 +83,9 @@ def folder_world(spark: SparkSession, tmp_path: Path) -> World:
     return World(spark, Place(folder.as_uri(), "view"), lambda: ObjectStore(folder.as_uri()))
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.full)])
 def world(request: pytest.FixtureRequest, spark: SparkSession) -> World:
+    """A table in a folder; in `make test-full`, and where a test is `in_both`, also one in a bucket."""
     if request.param == "folder":
         found: World = request.getfixturevalue("folder_world")
         return found

@@ -14,10 +14,11 @@ from headrace.errors import ConfigError, EndpointError, SchemaError
 from headrace.sinks.contract import Place
 from headrace.sinks.delta import DeltaSink
 from tests.sinks.conftest import Rows
-from tests.sinks.delta.conftest import OWN, World
+from tests.sinks.delta.conftest import OWN, World, in_both
 from tests.sinks.delta.replay import live_files, log_entries
 
 
+@in_both
 def test_nothing_is_seen_before_the_commit_and_all_after_it(world: World, rows: Rows) -> None:
     world.sink().start(None, None, 1)
     handle = world.prepare(12, rows(12))
@@ -160,6 +161,7 @@ def test_a_table_tells_where_its_last_epoch_ends_when_its_log_was_cleaned(
     assert folder_world.sink().committed() == {"offsets": 1}
 
 
+@pytest.mark.full
 def test_properties_of_a_new_table(folder_world: World, rows: Rows) -> None:
     options = {"delta.logRetentionDuration": "interval 60 days"}
     folder_world.run(0, rows(0), options=options)
@@ -178,6 +180,7 @@ def test_a_commit_goes_to_the_table_that_was_staged_in(folder_world: World, rows
     assert (folder_world.values(), folder_world.staged()) == ([0, 1, 2], [])
 
 
+@pytest.mark.full
 def test_a_repeated_transaction_of_somebody_else_is_none_of_ours(folder_world: World, rows: Rows) -> None:
     folder_world.run(0, rows(0))
     table = folder_world.table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +21,8 @@ from tests.sinks.conftest import Rows, an_epoch
 from tests.sinks.delta.conftest import OWN, Pairs, World
 from tests.sinks.delta.replay import live_files, log_entries, read_table
 from tests.sinks.killed_sink import frozen, run_killed
+from tests.sinks.together import polled, run_together
+from tests.waiting import DEADLINE_SECONDS
 
 
 def commit_in_a_process(place: Place, handle: JsonObject, barrier: Any, errors: Any) -> None:
@@ -34,12 +35,17 @@ def commit_in_a_process(place: Place, handle: JsonObject, barrier: Any, errors: 
 
 
 @pytest.mark.parametrize(
-    ("world", "keys"), [("folder", ()), ("bucket", ("key",))], indirect=["world"], ids=["append", "view"]
+    ("world", "keys"),
+    [
+        pytest.param("folder", (), id="append"),
+        pytest.param("bucket", ("key",), id="view", marks=pytest.mark.full),
+    ],
+    indirect=["world"],
 )
 def test_several_processes_that_commit_at_once(world: World, pairs: Pairs, keys: tuple[str, ...]) -> None:
     handle = world.prepare(0, pairs({1: 10, 2: 20}), keys=keys)
     spawn = multiprocessing.get_context("spawn")
-    barrier, errors = spawn.Barrier(3), spawn.Queue()
+    barrier, errors = spawn.Barrier(3, timeout=DEADLINE_SECONDS), spawn.Queue()
     place = replace(world.place, keys=keys)
     children = [
         spawn.Process(target=commit_in_a_process, args=(place, handle, barrier, errors)) for _ in range(3)
@@ -47,29 +53,22 @@ def test_several_processes_that_commit_at_once(world: World, pairs: Pairs, keys:
     for child in children:
         child.start()
     for child in children:
-        child.join()
+        child.join(DEADLINE_SECONDS)
+    assert [child.exitcode for child in children] == [0, 0, 0]
     assert errors.empty(), errors.get()
     assert world.view() == {1: 10, 2: 20}
     entries = [action for entry in log_entries(world.store) for action in entry]
     assert len([one for one in entries if one.get("txn", {}).get("appId") == OWN]) == 1
 
 
+@pytest.mark.full
 def test_two_who_make_the_table_at_once(folder_world: World, rows: Rows) -> None:
-    sinks = [folder_world.sink(writer="one", owned="who"), folder_world.sink(writer="other", owned="who")]
-    errors: list[Exception] = []
+    sinks = [folder_world.sink(writer=writer, owned="who") for writer in ("one", "other")]
 
     def run(sink: DeltaSink, writer: str) -> None:
-        try:
-            sink.commit(0, sink.prepare(an_epoch(0), rows(0).selectExpr("*", f"'{writer}' as who")))
-        except Exception as error:  # noqa: BLE001 - shown below
-            errors.append(error)
+        sink.commit(0, sink.prepare(an_epoch(0), rows(0).selectExpr("*", f"'{writer}' as who")))
 
-    threads = [threading.Thread(target=run, args=args) for args in zip(sinks, ("one", "other"), strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    run_together([lambda: run(sinks[0], "one"), lambda: run(sinks[1], "other")])
     assert folder_world.values() == [0, 0, 1, 1, 2, 2]
     sinks[0].rewind(-1)
     assert {row["who"] for row in read_table(folder_world.store)} == {"other"}
@@ -77,6 +76,7 @@ def test_two_who_make_the_table_at_once(folder_world: World, rows: Rows) -> None
     assert sum(batch.num_rows for batch in DeltaSink.read(place, ["value"], 0)) == 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("world", "keys"), [("folder", ()), ("bucket", ("key",))], indirect=["world"], ids=["append", "view"]
 )
@@ -93,7 +93,9 @@ def test_a_process_that_is_killed_before_the_decision_leaves_nothing(
     assert world.view() == {1: 10}
 
 
-@pytest.mark.parametrize("step", ["before log entry", "after log entry"])
+@pytest.mark.parametrize(
+    "step", ["before log entry", pytest.param("after log entry", marks=pytest.mark.full)]
+)
 def test_a_process_that_is_killed_in_the_commit(world: World, rows: Rows, step: str) -> None:
     handle = world.prepare(0, rows(0))
     run_killed("delta", world.place, step, handle)
@@ -104,6 +106,7 @@ def test_a_process_that_is_killed_in_the_commit(world: World, rows: Rows, step: 
     assert list(DeltaSink.audit(world.place, {0: 3})) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("step", ["before merge", "after merge"])
 def test_a_process_that_is_killed_in_the_merge(folder_world: World, pairs: Pairs, step: str) -> None:
     handle = folder_world.prepare(0, pairs({1: 10, 2: 20}), keys=("key",))
@@ -114,6 +117,7 @@ def test_a_process_that_is_killed_in_the_merge(folder_world: World, pairs: Pairs
     assert (folder_world.view(), folder_world.staged()) == ({1: 10, 2: 20}, [])
 
 
+@pytest.mark.full
 def test_a_start_whose_log_was_lost_keeps_what_is_committed(folder_world: World, rows: Rows) -> None:
     handle = folder_world.prepare(0, rows(0))
     run_killed("delta", folder_world.place, "after log entry", handle)
@@ -122,6 +126,7 @@ def test_a_start_whose_log_was_lost_keeps_what_is_committed(folder_world: World,
     assert folder_world.sink().committed() == {"offsets": 0}
 
 
+@pytest.mark.full
 def test_a_start_keeps_what_is_committed_and_not_the_last(folder_world: World, rows: Rows) -> None:
     """Killed before it could say that it was done; then the log was lost, and the pipeline went on."""
     world = folder_world
@@ -133,7 +138,9 @@ def test_a_start_keeps_what_is_committed_and_not_the_last(folder_world: World, r
     assert list(DeltaSink.audit(world.place, {0: 3, 1: 3})) == []
 
 
-@pytest.mark.parametrize("keys", [(), ("key",)], ids=["append", "view"])
+@pytest.mark.parametrize(
+    "keys", [pytest.param((), id="append", marks=pytest.mark.full), pytest.param(("key",), id="view")]
+)
 def test_who_was_replaced_does_not_bring_back_what_was_taken_back(
     world: World, pairs: Pairs, keys: tuple[str, ...]
 ) -> None:
@@ -152,6 +159,7 @@ def test_who_was_replaced_does_not_bring_back_what_was_taken_back(
     assert world.view() == {0: 0, 1: 11, 2: 20}
 
 
+@pytest.mark.full
 def test_who_was_replaced_commits_what_was_decided_in_vain(world: World, pairs: Pairs) -> None:
     world.run(0, pairs({0: 0}), keys=("key",))
     handle = world.prepare(1, pairs({1: 10, 2: 20}), keys=("key",))
@@ -217,30 +225,21 @@ def test_who_was_replaced_before_there_was_a_table_takes_back_nothing(
     assert folder_world.values() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("keys", [(), ("key",)], ids=["append", "view"])
+@pytest.mark.parametrize(
+    "keys", [pytest.param((), id="append", marks=pytest.mark.full), pytest.param(("key",), id="view")]
+)
 def test_a_reader_sees_whole_epochs_at_every_moment(
     folder_world: World, pairs: Pairs, keys: tuple[str, ...]
 ) -> None:
     world = folder_world
-    count = 6
+    count = 3
     handles = [
         world.prepare(number, pairs({number: number, -1 - (0 if keys else number): number}), keys=keys)
         for number in range(count)
     ]
-    seen: list[dict[int, int]] = []
-    done = threading.Event()
-
-    def poll() -> None:
-        while not done.is_set():
-            seen.append(world.view())
-
-    reader = threading.Thread(target=poll)
-    reader.start()
-    for number, handle in enumerate(handles):
-        world.sink(keys=keys).commit(number, handle)
-    done.set()
-    reader.join()
-    seen.append(world.view())
+    with polled(world.view) as seen:
+        for number, handle in enumerate(handles):
+            world.sink(keys=keys).commit(number, handle)
     whole: list[dict[int, int]] = [{}]
     for number in range(count):
         whole.append({**whole[-1], number: number, -1 - (0 if keys else number): number})

@@ -7,6 +7,8 @@ import shutil
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from headrace.sinks.delta import DeltaSink
 from headrace.sinks.delta_checkpoints import Checkpoints
 from headrace.sinks.staging import Attempt
@@ -80,6 +82,7 @@ def test_an_audit_of_a_table_that_is_gone_or_behind(folder_world: World, pairs: 
         assert found == f"there is no Delta table in {place.location}, and it has had epochs up to 1"
 
 
+@pytest.mark.full
 def test_an_audit_of_a_table_that_went_back(folder_world: World, rows: Rows) -> None:
     for number in range(2):
         folder_world.run(number, rows(number))
@@ -102,6 +105,7 @@ def test_checkpoints_do_not_pile_up_whichever_epochs_have_rows(folder_world: Wor
     assert checkpoints.last(attempts[-50].epoch + 1) == attempts[-50].id
 
 
+@pytest.mark.full
 def test_a_view_leaves_no_empty_folders(folder_world: World, pairs: Pairs) -> None:
     for number in range(2):
         folder_world.run(number, pairs({1: number}), keys=("key",))

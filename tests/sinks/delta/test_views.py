@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import EndpointError
 from headrace.sinks.delta import DeltaSink
-from tests.sinks.delta.conftest import Pairs, World
+from tests.sinks.delta.conftest import Pairs, World, in_both
 
 
 def test_a_rewind_restores_a_view(world: World, pairs: Pairs) -> None:
@@ -42,6 +42,7 @@ def test_a_view_whose_history_is_gone_is_not_restored(folder_world: World, pairs
             go_back(1)
 
 
+@pytest.mark.full
 def test_a_view_whose_files_are_gone_is_not_restored(folder_world: World, pairs: Pairs) -> None:
     for number in range(3):
         folder_world.run(number, pairs({1: number}), keys=("key",))
@@ -53,6 +54,7 @@ def test_a_view_whose_files_are_gone_is_not_restored(folder_world: World, pairs:
     assert folder_world.view() == {1: 2}
 
 
+@in_both
 def test_a_view_has_one_row_for_each_key(world: World, pairs: Pairs) -> None:
     sink = world.sink(keys=("key",))
     assert sink.current() is None
