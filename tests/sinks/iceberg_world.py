@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,27 +114,6 @@ def catalog(settings: CatalogSettings) -> Catalog:
 @pytest.fixture
 def world(spark: SparkSession, settings: CatalogSettings, catalog: Catalog) -> World:
     return World(spark, settings, catalog)
-
-
-def run_together(calls: list[Callable[[], None]]) -> None:
-    """All of them begin at once; raises what one of them raised."""
-    errors: list[BaseException] = []
-    all_of_them = threading.Barrier(len(calls))
-
-    def run(call: Callable[[], None]) -> None:
-        all_of_them.wait()
-        try:
-            call()
-        except BaseException as error:  # noqa: BLE001 - raised below
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 def persistently(call: Callable[[], None]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,8 @@ from headrace.sinks.hudi_tables import HudiTable
 from tests.sinks.conftest import an_epoch
 from tests.sinks.hudi_child import STEPS
 from tests.sinks.hudi_world import World
-from tests.sinks.iceberg_killing import kill_child
-from tests.sinks.iceberg_world import run_together
+from tests.sinks.killed_child import kill_child
+from tests.sinks.together import polled, run_together
 
 
 @pytest.fixture
@@ -40,6 +39,7 @@ def test_rows_are_appended_and_seen_from_the_commit_on(world: World) -> None:
     assert world.sink().committed() == {"offsets": 1}
 
 
+@pytest.mark.full
 def test_appends_do_not_wait_for_each_other(world: World) -> None:
     first = world.sink().prepare(an_epoch(0), world.rows(0, k1=10))
     second = world.sink().prepare(an_epoch(1), world.rows(1, k2=20))
@@ -48,10 +48,11 @@ def test_appends_do_not_wait_for_each_other(world: World) -> None:
     assert world.state() == [(1, 10), (2, 20)]
 
 
-def test_a_view_has_one_row_for_each_key(world: World) -> None:
+def test_a_view_has_one_row_for_each_key_and_waits_for_the_epoch_before(world: World) -> None:
     assert world.sink("id").current() is None
-    world.publish(0, k1=10, k2=20)
-    handle = world.sink("id").prepare(an_epoch(1), world.rows(k2=21, k3=31))
+    first = world.sink("id").prepare(an_epoch(0), world.rows(k1=10, k2=20))
+    waits = Epoch(1, 1, {"offsets": 1}, lambda: world.sink("id").commit(0, first))
+    handle = world.sink("id").prepare(waits, world.rows(k2=21, k3=31))
     assert (handle["rows"], world.state()) == (2, [(1, 10), (2, 20)])
     world.sink("id").commit(1, handle)
     assert world.state() == [(1, 10), (2, 21), (3, 31)]
@@ -61,14 +62,7 @@ def test_a_view_has_one_row_for_each_key(world: World) -> None:
     assert world.sink("id").committed() == {"offsets": 1}
 
 
-def test_a_view_waits_for_the_epoch_before(world: World) -> None:
-    first = world.sink("id").prepare(an_epoch(0), world.rows(k1=10))
-    wait = Epoch(1, 1, {"offsets": 1}, lambda: world.sink("id").commit(0, first))
-    second = world.sink("id").prepare(wait, world.rows(k1=11, k2=21))
-    world.sink("id").commit(1, second)
-    assert world.state() == [(1, 11), (2, 21)]
-
-
+@pytest.mark.full
 def test_a_decided_epoch_that_is_committed_late_changes_nothing(world: World) -> None:
     first = world.publish(0, k1=10, k2=20)
     second = world.publish(1, k1=11)
@@ -101,6 +95,7 @@ def test_who_was_stopped_in_a_commit_changes_nothing(world: World, monkeypatch: 
     assert world.state() == [(1, 13), (2, 20), (3, 32)]
 
 
+@pytest.mark.full
 def test_some_who_commit_at_once(world: World) -> None:
     world.publish(0, k1=10)
     handle = world.sink("id").prepare(an_epoch(1), world.rows(k1=11, k2=21))
@@ -125,22 +120,19 @@ def test_a_start_removes_all_but_what_was_decided(world: World) -> None:
         world.sink("id").commit(2, {**never, "told": {"epoch": 2, "checkpoint": {}}})
 
 
-def test_an_abort_may_be_repeated(world: World) -> None:
-    world.append(0, k1=10)
+def test_an_abort_and_an_epoch_without_rows_leave_no_trace(world: World) -> None:
+    world.publish(0, k1=10)
     files = world.data_files()
-    handle = world.sink().prepare(an_epoch(1), world.rows(1, k1=11))
+    assert world.sink("id").prepare(an_epoch(1), None) == {}
+    assert world.sink("id").prepare(an_epoch(1), world.rows(k1=1).where("id > 5")) == {}
+    assert (world.pending(), world.data_files(), world.state()) == (set(), files, [(1, 10)])
+    handle = world.sink("id").prepare(an_epoch(1), world.rows(k1=11))
     for _ in range(2):
-        world.sink().abort(1, handle)
+        world.sink("id").abort(1, handle)
         assert (world.pending(), world.data_files(), world.state()) == (set(), files, [(1, 10)])
 
 
-def test_an_epoch_without_rows_leaves_no_trace(world: World) -> None:
-    world.publish(0, k1=10)
-    assert world.sink("id").prepare(an_epoch(1), None) == {}
-    assert world.sink("id").prepare(an_epoch(1), world.rows(k1=1).where("id > 5")) == {}
-    assert (world.pending(), world.state()) == (set(), [(1, 10)])
-
-
+@pytest.mark.full
 @pytest.mark.parametrize("keys", [(), ("id",)])
 def test_rows_are_asked_for_once(world: World, spark: SparkSession, keys: tuple[str, ...]) -> None:
     asked = spark.sparkContext.accumulator(0)
@@ -157,6 +149,7 @@ def test_rows_are_asked_for_once(world: World, spark: SparkSession, keys: tuple[
         assert asked.value == 2 * (epoch + 1)
 
 
+@pytest.mark.full
 def test_who_counts_rows_while_they_are_written_is_told(world: World) -> None:
     counting = Observation()
     rows = world.rows(k1=10, k2=20).observe(counting, F.count(F.lit(1)).alias("rows"))
@@ -164,6 +157,7 @@ def test_who_counts_rows_while_they_are_written_is_told(world: World) -> None:
     assert counting.get == {"rows": 2}
 
 
+@pytest.mark.full
 def test_new_columns_are_null_in_what_was_there(world: World) -> None:
     world.publish(0, k1=10, k2=20)
     wider = world.rows(k2=21, k3=31).selectExpr("*", "'red' as colour")
@@ -202,6 +196,7 @@ def test_other_changes_are_refused_before_anything_is_staged(world: World) -> No
         world.sink(options={"colour": "red"})
 
 
+@pytest.mark.full
 def test_partitions_of_a_view_whose_rows_move(world: World) -> None:
     for epoch, part in enumerate("aab"):
         rows = world.rows(k1=epoch, k2=epoch).selectExpr("*", f"'{part}' as part")
@@ -213,66 +208,44 @@ def test_partitions_of_a_view_whose_rows_move(world: World) -> None:
     assert world.state() == [(1, 2), (2, 2)]
 
 
+@pytest.mark.full
 def test_a_reader_sees_whole_epochs(world: World) -> None:
     world.publish(0, k1=0, k2=0, k3=0)
-    seen: list[list[tuple[int, int]]] = []
-    is_over = threading.Event()
-
-    def poll() -> None:
-        while not is_over.is_set():
-            seen.append(world._by_package())
-
-    reader = threading.Thread(target=poll)
-    reader.start()
-    try:
+    with polled(world._by_package) as seen:
         for epoch in range(1, 4):
             world.publish(epoch, k1=epoch, k2=epoch, k3=epoch)
-    finally:
-        is_over.set()
-        reader.join()
     assert all(len(rows) == 3 and len({value for _, value in rows}) == 1 for rows in seen)
 
 
 def test_a_rewind_deletes_later_rows_which_nobody_brings_back(world: World) -> None:
-    handles = [world.append(epoch, k1=epoch, k2=epoch) for epoch in range(3)]
-    successor = world.sink()
-    successor.start(2, handles[2], 2)
+    handles = [world.append(epoch, k1=epoch, k2=epoch) for epoch in range(2)]
+    asleep, successor = world.sink(), world.sink()
+    asleep.start(1, handles[1], 2)
+    successor.start(1, handles[1], 3)
     successor.refuse_rewind(0)
-    assert len(world.state()) == 6
+    for replaced in (lambda: asleep.rewind(0), lambda: world.sink().start(1, None, 2)):
+        with pytest.raises(Fenced, match="another coordinator has started since"):
+            replaced()
+    assert len(world.state()) == 4
     for _ in range(2):
         successor.rewind(0)
         assert world.state() == [(1, 0), (2, 0)]
     assert successor.committed() == {"offsets": 0}
-    world.sink().commit(2, handles[2])
+    world.sink().commit(1, handles[1])
     assert world.state() == [(1, 0), (2, 0)]
-    world.append(1, fence=2, k5=55)
+    world.append(1, fence=3, k5=55)
     assert world.state() == [(1, 0), (2, 0), (5, 55)]
     assert list(HudiSink.audit(world.place(), {0: 2, 1: 1})) == []
 
 
 def test_a_table_that_was_removed_fails_for_good(world: World) -> None:
-    world.append(0, k1=1)
     handle = world.sink().prepare(an_epoch(1), world.rows(1, k1=2))
     shutil.rmtree(world.folder)
     with pytest.raises(EndpointError, match=r"epoch 1 was staged in .*, which does not exist any more"):
         world.sink().commit(1, handle)
 
 
-def test_who_was_replaced_takes_nothing_back(world: World) -> None:
-    for epoch in range(2):
-        world.append(epoch, k1=epoch)
-    asleep, successor = world.sink(), world.sink()
-    asleep.start(1, None, 2)
-    successor.start(1, None, 3)
-    with pytest.raises(Fenced, match="another coordinator has started since"):
-        asleep.rewind(0)
-    with pytest.raises(Fenced, match="another coordinator has started since"):
-        world.sink().start(1, None, 2)
-    assert world.state() == [(1, 0), (1, 1)]
-    successor.rewind(0)
-    assert world.state() == [(1, 0)]
-
-
+@pytest.mark.full
 def test_who_is_replaced_while_it_reads_takes_nothing_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +267,7 @@ def test_who_is_replaced_while_it_reads_takes_nothing_back(
     assert world.state() == [(1, 0), (1, 1)]
 
 
+@pytest.mark.full
 def test_names_with_capital_letters_go_back_too(world: World) -> None:
     for writer in ("View", "view"):
         for epoch in range(2):
@@ -309,7 +283,6 @@ def test_names_with_capital_letters_go_back_too(world: World) -> None:
 
 
 def test_a_view_does_not_go_back(world: World) -> None:
-    world.publish(0, k1=10)
     world.publish(1, k1=11)
     sink = world.sink("id")
     for go_back in (sink.refuse_rewind, sink.rewind):
@@ -319,15 +292,16 @@ def test_a_view_does_not_go_back(world: World) -> None:
 
 
 def test_maintenance_leaves_what_is_decided_alone(world: World) -> None:
-    for epoch in range(4):
+    for epoch in range(2):
         world.publish(epoch, k1=epoch)
-    decided = world.sink("id").prepare(an_epoch(4), world.rows(k1=44))
+    decided = world.sink("id").prepare(an_epoch(2), world.rows(k1=44))
     list(world.sink("id").maintain(timedelta(0), decided))
     assert world.pending() == {decided["instant"]}
-    world.sink("id").commit(4, decided)
+    world.sink("id").commit(2, decided)
     assert world.state() == [(1, 44)]
 
 
+@pytest.mark.full
 def test_maintenance_leaves_what_anybody_of_us_has_staged(world: World) -> None:
     """The next epoch waits for a sink that cannot commit the one before; others have decided epochs too."""
     world.append(0, k1=10)
@@ -346,6 +320,7 @@ def test_maintenance_leaves_what_anybody_of_us_has_staged(world: World) -> None:
     assert world.state() == [(1, 1), (1, 2), (1, 10), (9, 90)]
 
 
+@pytest.mark.full
 def test_maintenance_leaves_what_is_completed_meanwhile(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,6 +339,7 @@ def test_maintenance_leaves_what_is_completed_meanwhile(
     assert world.state() == [(1, 10), (1, 11)]
 
 
+@pytest.mark.full
 def test_the_last_epoch_is_known_when_it_was_archived(world: World) -> None:
     for epoch in range(3):
         world.publish(epoch, k1=epoch)
@@ -382,6 +358,7 @@ def test_the_last_epoch_is_known_when_it_was_archived(world: World) -> None:
     assert world.state() == [(1, 2), (7, 7)]
 
 
+@pytest.mark.full
 def test_rows_of_one_writer_and_epoch_are_read(world: World) -> None:
     for writer in ("ann", "bob"):
         sink = world.sink(writer=writer, owned="writer")
@@ -404,10 +381,12 @@ def test_an_audit_counts(world: World) -> None:
     ]
 
 
-def test_an_audit_of_a_view_that_is_gone(world: World) -> None:
-    place = world.place("id")
+def test_an_audit_of_a_view_that_has_a_key_twice_or_is_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, real = world.place("id"), hudi_reading.read_rows
     assert list(HudiSink.audit(place, {0: 0})) == []
-    world.publish(0, k1=10)
+    world.publish(0, k1=10, k2=20)
     assert list(HudiSink.audit(place, {0: 1})) == []
     assert list(HudiSink.audit(place, {0: 1, 2: 1, 3: 0})) == [
         "epoch 2 was committed, and the table says that epoch 0 is its last"
@@ -416,6 +395,11 @@ def test_an_audit_of_a_view_that_is_gone(world: World) -> None:
     assert list(HudiSink.audit(place, {}, lambda: -1)) == [
         "the table says that epoch 0 is its last, which was never decided"
     ]
+    with monkeypatch.context() as patched:
+        patched.setattr(hudi_reading, "read_rows", lambda *how: [*real(*how), *real(*how)])
+        assert list(HudiSink.audit(place, {0: 2})) == [
+            f"2 keys have more than one row in {world.folder.as_uri()}"
+        ]
     shutil.rmtree(world.folder)
     assert list(HudiSink.audit(place, {0: 1, 1: 0})) == [
         f"there is no Hudi table in {world.folder.as_uri()}, or no commit, and it has had epochs up to 0"
@@ -429,15 +413,7 @@ def test_a_table_that_cannot_be_read_is_not_taken_for_none(world: World) -> None
         list(HudiSink.audit(world.place("id"), {0: 1}))
 
 
-def test_an_audit_of_a_view_that_has_a_key_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.publish(0, k1=10, k2=20)
-    place, real = world.place("id"), hudi_reading.read_rows
-    monkeypatch.setattr(hudi_reading, "read_rows", lambda *how: [*real(*how), *real(*how)])
-    assert list(HudiSink.audit(place, {0: 2})) == [
-        f"2 keys have more than one row in {world.folder.as_uri()}"
-    ]
-
-
+@pytest.mark.full
 @pytest.mark.parametrize(("kind", "step"), [*(("view", step) for step in STEPS), ("append", "completing")])
 def test_a_process_is_killed_and_each_row_is_there_once(
     world: World, tmp_path: Path, kind: str, step: str

@@ -10,12 +10,13 @@ from pyspark.sql import SparkSession
 from headrace.sinks.iceberg import IcebergSink
 from tests.sinks.conftest import an_epoch
 from tests.sinks.iceberg_child import STEPS
-from tests.sinks.iceberg_killing import kill_child
 from tests.sinks.iceberg_world import World, catalog, settings, world
+from tests.sinks.killed_child import kill_child
 
 __all__ = ["catalog", "settings", "world"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "step"), [*(("view", step) for step in STEPS), ("append", "writing"), ("append", "publishing")]
 )

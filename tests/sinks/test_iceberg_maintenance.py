@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyiceberg.table import Table
 
 from headrace.sinks import iceberg_maintenance
@@ -15,12 +16,20 @@ from headrace.sinks.iceberg import IcebergSink
 from headrace.sinks.iceberg_audit import audit_foreign
 from tests.sinks.conftest import Rows, an_epoch
 from tests.sinks.iceberg_world import World, catalog, settings, world
+from tests.waiting import wait_until
 
 __all__ = ["catalog", "settings", "world"]
 
 AT_ONCE = timedelta(0)
 
 
+def grow_old(world: World) -> None:
+    """Returns when all that there is was made before this millisecond."""
+    newest = max(snapshot.timestamp_ms for snapshot in world.table.snapshots())
+    wait_until(lambda: time.time() * 1000 > newest + 1, "a clock that goes on")
+
+
+@pytest.mark.full
 def test_small_files_become_few_and_old_snapshots_go(world: World) -> None:
     for epoch in range(6):
         world.publish(epoch, k1=epoch, **{f"k{epoch + 2}": epoch})
@@ -39,20 +48,21 @@ def test_what_is_staged_is_left_alone(world: World, rows: Rows) -> None:
     world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0, 1)))
     decided = world.sink().prepare(an_epoch(1), rows(1, 1))
     rows(9, 1).writeTo(world.sql_name).append()
-    time.sleep(0.01)  # so that all of it is older than now
+    grow_old(world)
     said = list(world.sink().maintain(AT_ONCE, decided))
     assert any("snapshots were expired" in sentence for sentence in said)
     world.sink().commit(1, decided)
     assert world.values() == [0, 10, 90]
 
 
+@pytest.mark.full
 def test_what_others_have_staged_is_left_alone_and_so_is_the_next_epoch(world: World, rows: Rows) -> None:
     """One waits for another sink, and the next one for that; only the pipeline knows of either."""
     ours, theirs = world.sink(), world.sink("other")
     ours.commit(0, ours.prepare(an_epoch(0), rows(0, 1)))
     waiting, after = (ours.prepare(an_epoch(epoch), rows(epoch, 1)) for epoch in (1, 2))
     decided = theirs.prepare(an_epoch(0), rows(7, 1))
-    time.sleep(0.01)  # so that all of it is older than now
+    grow_old(world)
     list(world.sink().maintain(AT_ONCE, waiting))
     theirs.commit(0, decided)
     ours.commit(1, waiting)
@@ -64,6 +74,7 @@ def test_what_others_have_staged_is_left_alone_and_so_is_the_next_epoch(world: W
     assert world.values() == [0, 10, 20, 70]
 
 
+@pytest.mark.full
 def test_a_branch_of_a_view_is_left_alone(world: World) -> None:
     world.publish(0, k1=10)
     handle = world.view().prepare(an_epoch(1), world.rows(k1=11))
@@ -72,6 +83,7 @@ def test_a_branch_of_a_view_is_left_alone(world: World) -> None:
     assert world.state() == [(1, 11)]
 
 
+@pytest.mark.full
 def test_nothing_that_is_young_is_removed(world: World) -> None:
     for epoch in range(3):
         world.publish(epoch, k1=epoch)
@@ -94,6 +106,7 @@ def test_nothing_to_maintain(world: World) -> None:
     assert list(world.view().maintain(AT_ONCE, None)) == []
 
 
+@pytest.mark.full
 def test_an_audit_finds_nothing_where_nothing_is_wrong(world: World, rows: Rows) -> None:
     for epoch in range(3):
         world.sink().commit(epoch, world.sink().prepare(an_epoch(epoch), rows(epoch)))
@@ -135,6 +148,7 @@ def test_an_audit_of_a_view_goes_by_its_history(world: World) -> None:
     assert list(IcebergSink.audit(place, {2: 1, 3: 1})) == []
 
 
+@pytest.mark.full
 def test_an_audit_of_a_view_that_somebody_rolled_back(world: World) -> None:
     for epoch in range(2):
         world.publish(epoch, k1=epoch)
@@ -150,6 +164,7 @@ def test_an_audit_of_a_view_that_somebody_rolled_back(world: World) -> None:
     ]
 
 
+@pytest.mark.full
 def test_an_audit_of_a_view_that_has_a_key_twice(world: World) -> None:
     world.publish(0, k1=1, k2=2)
     world.append_by_hand(k1=5, k2=5, k3=3)

@@ -14,13 +14,10 @@ from devtools.iceberg_rest import IcebergRestCatalog
 from devtools.s3_server import S3Server
 from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog
 from headrace.sinks.iceberg import IcebergSink
+from tests.sinks import test_iceberg_views as views
 from tests.sinks.conftest import Rows, an_epoch
-from tests.sinks.iceberg_world import World, make_known, persistently, run_together
-from tests.sinks.test_iceberg_views import (
-    test_who_was_stopped_in_a_commit_does_not_bring_back_what_was_rewound as test_who_was_stopped,
-)
-
-__all__ = ["test_who_was_stopped"]
+from tests.sinks.iceberg_world import World, make_known, persistently
+from tests.sinks.together import run_together
 
 
 @pytest.fixture(params=["sql", "rest"])
@@ -41,6 +38,7 @@ def world(request: pytest.FixtureRequest, spark: SparkSession, s3_server: S3Serv
     return World(spark, known, load_catalog(name, **properties))
 
 
+@pytest.mark.parametrize("world", ["sql", pytest.param("rest", marks=pytest.mark.full)], indirect=True)
 def test_rows_are_appended(world: World, rows: Rows) -> None:
     world.sink().commit(0, world.sink().prepare(an_epoch(0), rows(0)))
     never = world.sink().prepare(an_epoch(1), rows(1))
@@ -53,6 +51,7 @@ def test_rows_are_appended(world: World, rows: Rows) -> None:
     assert list(IcebergSink.audit(world.place(), {0: 3, 1: 3})) == []
 
 
+@pytest.mark.full
 def test_a_view_is_merged_published_compacted_and_rewound(world: World) -> None:
     for epoch in range(5):
         world.publish(epoch, k1=epoch, **{f"k{epoch + 2}": epoch})
@@ -66,9 +65,15 @@ def test_a_view_is_merged_published_compacted_and_rewound(world: World) -> None:
     assert world.view().committed() == {"offsets": 1}
 
 
+@pytest.mark.parametrize("world", [pytest.param("sql", marks=pytest.mark.full), "rest"], indirect=True)
 def test_some_who_commit_at_once(world: World) -> None:
     world.publish(0, k1=10)
     handle = world.view().prepare(an_epoch(1), world.rows(k1=11, k2=21))
     world.append_by_hand(k7=77)
     run_together([lambda: persistently(lambda: world.view().commit(1, handle))] * 3)
     assert world.state() == [(1, 11), (2, 21), (7, 77)]
+
+
+@pytest.mark.full
+def test_who_was_stopped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    views.test_who_was_stopped_in_a_commit_does_not_bring_back_what_was_rewound(world, monkeypatch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -22,20 +21,21 @@ from tests.sinks.iceberg_world import (
     catalog,
     make_known,
     persistently,
-    run_together,
     settings,
     world,
 )
+from tests.sinks.together import polled, run_together
 
 __all__ = ["catalog", "settings", "world"]
 
 
 def test_nothing_is_seen_before_the_commit_and_all_after_it(world: World) -> None:
     assert world.view().current() is None
-    world.publish(0, k1=10, k2=20)
-    handle = world.view().prepare(an_epoch(1), world.rows(k2=21, k3=31))
+    first = world.view().prepare(an_epoch(0), world.rows(k1=10, k2=20))
+    waits = Epoch(1, 1, {"offsets": 1}, lambda: world.view().commit(0, first))
+    handle = world.view().prepare(waits, world.rows(k2=21, k3=31))
     assert (handle["rows"], world.state()) == (2, [(1, 10), (2, 20)])
-    assert world.branches() == [handle["branch"]]
+    assert (handle["base"], world.branches()) == (first["snapshot_id"], [handle["branch"]])
     world.view().commit(1, handle)
     assert (world.state(), world.branches()) == ([(1, 10), (2, 21), (3, 31)], [])
     snapshot = world.table.current_snapshot()
@@ -49,6 +49,7 @@ def test_nothing_is_seen_before_the_commit_and_all_after_it(world: World) -> Non
     assert sorted(tuple(row) for row in current.collect()) == world.state()
 
 
+@pytest.mark.full
 def test_a_commit_has_one_effect_also_after_later_ones(world: World) -> None:
     first = world.publish(0, k1=10, k2=20)
     second = world.publish(1, k1=11)
@@ -70,6 +71,7 @@ def test_what_others_did_to_main_meanwhile_is_kept(world: World) -> None:
     assert handle["snapshot_id"] not in {one.snapshot_id for one in world.table.snapshots()}
 
 
+@pytest.mark.full
 def test_what_others_deleted_meanwhile_does_not_come_back(world: World, spark: SparkSession) -> None:
     world.view().commit(0, world.view().prepare(an_epoch(0), world.rows(k1=10, k2=20).coalesce(1)))
     handle = world.view().prepare(an_epoch(1), world.rows(k2=21))
@@ -78,6 +80,7 @@ def test_what_others_deleted_meanwhile_does_not_come_back(world: World, spark: S
     assert world.state() == [(2, 21)]
 
 
+@pytest.mark.full
 def test_a_column_that_others_added_meanwhile(world: World, spark: SparkSession) -> None:
     world.publish(0, k1=10, k2=20)
     handle = world.view().prepare(an_epoch(1), world.rows(k2=21))
@@ -87,6 +90,7 @@ def test_a_column_that_others_added_meanwhile(world: World, spark: SparkSession)
     assert world.state() == [(1, 10), (2, 21), (7, 77)]
 
 
+@pytest.mark.full
 def test_a_commit_in_a_thread_and_session_of_its_own(world: World, spark: SparkSession) -> None:
     """As the coordinator's; nothing of what another thread has set can be taken for granted."""
     world.publish(0, k1=10)
@@ -100,6 +104,7 @@ def test_a_commit_in_a_thread_and_session_of_its_own(world: World, spark: SparkS
     assert world.state() == [(1, 11), (7, 77)]
 
 
+@pytest.mark.full
 def test_a_compaction_meanwhile(world: World, spark: SparkSession) -> None:
     for epoch in range(6):
         world.publish(epoch, k1=epoch, **{f"k{epoch + 2}": epoch})
@@ -110,6 +115,7 @@ def test_a_compaction_meanwhile(world: World, spark: SparkSession) -> None:
     assert world.state() == [(1, 60), (2, 0), (3, 1), (4, 64), (5, 3), (6, 4), (7, 5)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("is_fast_forward", [True, False])
 def test_some_who_commit_at_once(world: World, is_fast_forward: bool) -> None:
     world.publish(0, k1=10)
@@ -122,6 +128,7 @@ def test_some_who_commit_at_once(world: World, is_fast_forward: bool) -> None:
     assert world.branches() == []
 
 
+@pytest.mark.full
 def test_a_start_removes_all_but_what_was_decided(world: World) -> None:
     world.publish(0, k1=10)
     files = world.data_files()
@@ -140,6 +147,7 @@ def test_a_start_removes_all_but_what_was_decided(world: World) -> None:
     assert (world.branches(), world.data_files()) == ([], files + 2)
 
 
+@pytest.mark.full
 def test_an_abort_may_be_repeated(world: World) -> None:
     world.publish(0, k1=10)
     files = world.data_files()
@@ -157,6 +165,7 @@ def test_an_epoch_without_rows_leaves_no_trace(world: World) -> None:
     assert (world.branches(), len(world.table.snapshots())) == ([], snapshots)
 
 
+@pytest.mark.full
 def test_rows_are_asked_for_once(world: World, spark: SparkSession) -> None:
     asked = spark.sparkContext.accumulator(0)
 
@@ -171,23 +180,10 @@ def test_rows_are_asked_for_once(world: World, spark: SparkSession) -> None:
     assert (handle["rows"], asked.value) == (2, 2)
 
 
-def test_it_waits_for_the_epoch_before(world: World) -> None:
-    handles: list[Any] = [world.view().prepare(an_epoch(0), world.rows(k1=10))]
-
-    def wait() -> None:
-        world.view().commit(0, handles[0])
-
-    handles.append(world.view().prepare(Epoch(1, 1, {}, wait), world.rows(k2=20)))
-    assert handles[1]["base"] == handles[0]["snapshot_id"]
-    world.view().commit(1, handles[1])
-    assert world.state() == [(1, 10), (2, 20)]
-
-
+@pytest.mark.full
 def test_a_reader_sees_whole_epochs(world: World) -> None:
     """In each one all keys have the epoch's number."""
     world.publish(0, k1=0, k2=0, k3=0)
-    seen: list[list[tuple[Any, ...]]] = []
-    is_over = threading.Event()
 
     def publish(epoch: int) -> None:
         handle = world.view().prepare(an_epoch(epoch), world.rows(k1=epoch, k2=epoch, k3=epoch))
@@ -195,24 +191,21 @@ def test_a_reader_sees_whole_epochs(world: World) -> None:
             world.append_by_hand(**{f"k{10 * epoch}": epoch})
         persistently(lambda: world.view().commit(epoch, handle))
 
-    def poll() -> None:
-        while not is_over.is_set():
-            with suppress(OperationalError):  # the catalog is locked, since somebody commits
-                seen.append(world.state())
+    def read() -> list[tuple[Any, ...]]:
+        with suppress(OperationalError):  # the catalog is locked, since somebody commits
+            return world.state()
+        return []
 
-    reader = threading.Thread(target=poll)
-    reader.start()
-    try:
-        for epoch in range(1, 5):
+    with polled(read) as read_so_far:
+        for epoch in range(1, 3):
             publish(epoch)
-    finally:
-        is_over.set()
-        reader.join()
+    seen = [rows for rows in read_so_far if rows]
     own = [{value for key, value in rows if key < 10} for rows in seen]
     assert all(len(values) == 1 for values in own)
     assert all(len({key for key, _ in rows}) == len(rows) for rows in seen)
 
 
+@pytest.mark.full
 def test_who_counts_rows_while_they_are_written_is_told(world: World) -> None:
     counting = Observation()
     rows = world.rows(k1=10, k2=20).observe(counting, F.count(F.lit(1)).alias("rows"))
@@ -250,6 +243,7 @@ def test_other_changes_are_refused_before_anything_is_staged(world: World) -> No
     assert (after.snapshots, after.refs, after.schemas) == (before.snapshots, before.refs, before.schemas)
 
 
+@pytest.mark.full
 def test_a_key_of_several_columns_one_of_which_may_be_null(world: World, spark: SparkSession) -> None:
     for epoch in range(2):
         rows = spark.sql(
@@ -261,6 +255,7 @@ def test_a_key_of_several_columns_one_of_which_may_be_null(world: World, spark: 
     assert [field.name for field in world.table.spec().fields] == ["part"]
 
 
+@pytest.mark.full
 def test_a_key_that_the_table_says_is_never_null(world: World) -> None:
     """Where Spark cannot know that, the rows tell."""
     sink = world.view(schema="id bigint NOT NULL, value bigint")
@@ -275,8 +270,11 @@ def test_a_rewind_goes_back_to_the_snapshot_of_an_epoch(world: World) -> None:
     first = world.publish(0, k1=10, k2=20)
     second = world.publish(1, k1=11)
     world.publish(3, k1=13, k3=33)
-    successor = world.view()
+    asleep, successor = world.view(), world.view()
+    asleep.start(3, None, 1)
     successor.start(3, None, 2)
+    with pytest.raises(Fenced, match="another coordinator has started since"):
+        asleep.rewind(0)
     for _ in range(2):
         successor.refuse_rewind(2)
         successor.rewind(2)
@@ -294,6 +292,7 @@ def test_a_rewind_goes_back_to_the_snapshot_of_an_epoch(world: World) -> None:
     assert (world.state(), successor.committed(), successor.current()) == ([], None, None)
 
 
+@pytest.mark.full
 def test_who_was_replaced_takes_nothing_back(world: World) -> None:
     world.publish(0, k1=10)
     asleep, successor = world.view(), world.view()
@@ -327,6 +326,7 @@ def test_who_was_stopped_in_a_commit_does_not_bring_back_what_was_rewound(
     assert (world.state(), world.view().committed()) == ([(1, 10)], {"offsets": 0})
 
 
+@pytest.mark.full
 def test_a_rewind_is_refused_where_the_snapshot_has_expired_or_others_have_written(world: World) -> None:
     for epoch in range(3):
         world.publish(epoch, k1=epoch)
@@ -343,6 +343,7 @@ def test_a_rewind_is_refused_where_the_snapshot_has_expired_or_others_have_writt
     assert world.state() == [(1, 2), (7, 77)]
 
 
+@pytest.mark.full
 def test_two_views_in_one_table(world: World) -> None:
     for epoch in range(2):
         for writer in ("ann", "bob"):

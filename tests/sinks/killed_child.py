@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from headrace.model.checkpoints import JsonObject
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
 
 
 def kill_child(module: str, told: dict[str, Any], folder: Path) -> JsonObject | None:
@@ -23,12 +25,15 @@ def kill_child(module: str, told: dict[str, Any], folder: Path) -> JsonObject | 
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.getcwd()},
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
+
+    def has_reached() -> bool:
+        assert child.poll() is None, log.read_text()
+        return (folder / "reached").exists()
+
     try:
-        while not (folder / "reached").exists():
-            assert child.poll() is None, log.read_text()
-            time.sleep(0.05)
+        wait_until(has_reached, f"step {told['step']} of {module}")
     finally:
         os.killpg(child.pid, signal.SIGKILL)  # with the JVM
         child.wait()
