@@ -20,6 +20,7 @@ from headrace.sinks.kafka_options import TopicOptions
 from headrace.sinks.kafka_security import Security
 from headrace.sinks.kafka_task import Shipment, prepare_shard
 from headrace.sinks.kafka_transactions import Description, Transactions
+from tests.waiting import DEADLINE_SECONDS
 
 NAME = "out"
 SCHEMA = "epoch bigint, `odd name.` bigint, value bigint, at timestamp"
@@ -39,7 +40,7 @@ def read_messages(bootstrap: str, topic: str, **options: Any) -> list[Message]:
         }
     )
     try:
-        partitions = set(consumer.list_topics(topic, 10).topics[topic].partitions)
+        partitions = set(consumer.list_topics(topic, DEADLINE_SECONDS).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         found: list[Message] = []
         while partitions:

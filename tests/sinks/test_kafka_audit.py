@@ -14,6 +14,7 @@ from devtools.kafka_broker import KafkaBroker
 from headrace.sinks.kafka import KafkaSink
 from headrace.sinks.kafka_task import prepare_shard
 from tests.sinks.kafka_world import World, handle_of
+from tests.waiting import DEADLINE_SECONDS
 
 
 def publish(world: World, epoch: int, values: Mapping[str, int]) -> None:
@@ -31,7 +32,7 @@ def remove_before(world: World, offsets: Mapping[int, int]) -> None:
     admin = AdminClient({"bootstrap.servers": world.broker.bootstrap})
     wanted = [TopicPartition(world.topic, partition, offset) for partition, offset in offsets.items()]
     for future in admin.delete_records(wanted).values():
-        future.result(30)
+        future.result(DEADLINE_SECONDS)
 
 
 @pytest.fixture

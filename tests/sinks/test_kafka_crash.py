@@ -124,6 +124,7 @@ def frozen(world: World, code: str, *arguments: str) -> Iterator[Callable[[], st
             child.kill()
 
 
+@pytest.mark.full
 def test_one_that_dies_in_prepare(world: World) -> None:
     run_and_die(world, _IN_PREPARE)
     assert world.state().state == "Ongoing"
@@ -134,6 +135,7 @@ def test_one_that_dies_in_prepare(world: World) -> None:
     assert world.values() == list(range(20))
 
 
+@pytest.mark.full
 def test_one_that_dies_before_the_decision(world: World) -> None:
     run_and_die(world, _AFTER_PREPARE)
     successor = world.sink(shards="2")
@@ -152,6 +154,7 @@ def test_one_that_dies_after_the_decision(world: World) -> None:
     assert world.values() == list(range(20))
 
 
+@pytest.mark.full
 def test_one_that_dies_between_the_commits_of_two_shards(world: World) -> None:
     handle = world.handle(1, range(10, 20), shards="2")
     run_and_die(world, _IN_COMMIT, json.dumps(handle))
@@ -163,6 +166,7 @@ def test_one_that_dies_between_the_commits_of_two_shards(world: World) -> None:
         assert world.values() == list(range(20))
 
 
+@pytest.mark.full
 def test_one_that_wakes_up_in_prepare_is_fenced_off(world: World) -> None:
     with frozen(world, _FROZEN_IN_PREPARE) as wake:
         successor = world.sink(shards="2")

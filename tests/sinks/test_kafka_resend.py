@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,12 @@ from confluent_kafka.admin import AdminClient
 
 from devtools.kafka_broker import KafkaBroker
 from headrace.errors import EndpointError, HeadraceError, Transient
+from headrace.model.checkpoints import JsonObject
 from headrace.sinks import kafka, kafka_checkpoints, kafka_resend
 from headrace.sinks.kafka_task import prepare_shard
 from tests.sinks.kafka_world import World, batch_of, handle_of
+from tests.sinks.together import run_together
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -52,17 +54,26 @@ class ImpatientBroker(KafkaBroker):
         return {**super()._properties(home), every: "200"}
 
 
+@pytest.mark.full
+@pytest.mark.processes
 def test_one_that_was_open_for_too_long_is_sent_again() -> None:
+    """By a broker's own clock; `lose` does the same without waiting for it."""
     with ImpatientBroker() as broker:
         world = World(broker)
         short = {"transaction__timeout__ms": "8000", "recovery_time": "8s"}
         world.sink(**short).start(None, None, 1)
-        handle = world.handle(0, range(20), fence=1, **short)
-        while world.state().is_open:
-            time.sleep(0.1)
+        handles: list[JsonObject] = []
+
+        def prepare() -> bool:
+            with suppress(HeadraceError):  # where preparing takes so long, it is aborted meanwhile
+                handles.append(world.handle(0, range(20), fence=1, **short))
+            return bool(handles)
+
+        wait_until(prepare, "an epoch prepared before its transaction is aborted")
+        wait_until(lambda: not world.state().is_open, "a broker that aborts the transaction")
         assert (world.state().state, world.values()) == ("CompleteAbort", [])
         for _ in range(2):
-            world.sink().commit(0, handle)
+            world.sink().commit(0, handles[0])
             assert world.values() == list(range(20))
 
 
@@ -89,10 +100,9 @@ def test_it_is_not_sent_again_once_later_epochs_are_there(world: World) -> None:
 def test_two_who_send_it_again_at_once(world: World) -> None:
     handle = world.handle(0, range(50))
     lose(world)
-    both, failed = threading.Barrier(2), list[HeadraceError]()
+    failed: list[HeadraceError] = []
 
     def commit() -> None:
-        both.wait()
         while True:
             try:
                 world.sink().commit(0, handle)
@@ -101,11 +111,7 @@ def test_two_who_send_it_again_at_once(world: World) -> None:
             else:
                 return
 
-    threads = [threading.Thread(target=commit) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_together([commit] * 2)
     assert world.values() == list(range(50))
     assert all(isinstance(error, Transient) for error in failed)
 
@@ -178,7 +184,7 @@ def test_messages_that_are_gone_are_said_and_nothing_is_committed(world: World) 
     admin = AdminClient({"bootstrap.servers": world.broker.bootstrap})
     cut = TopicPartition(world.topic, int(partition), last)
     for future in admin.delete_records([cut]).values():
-        future.result(30)
+        future.result(DEADLINE_SECONDS)
     with pytest.raises(
         EndpointError, match=r"of its 30 messages topic '.*' still has \d+, so it cannot be sent"
     ):

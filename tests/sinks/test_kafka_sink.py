@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -22,6 +21,8 @@ from headrace.sinks.kafka import KafkaSink
 from headrace.sinks.registry import find_sink
 from tests.sinks.conftest import Rows, an_epoch
 from tests.sinks.kafka_world import NAME, World
+from tests.sinks.together import polled, run_together
+from tests.waiting import DEADLINE_SECONDS
 
 
 @pytest.fixture
@@ -79,23 +80,9 @@ def test_a_commit_has_one_effect_however_often_and_after_later_ones(
 
 def test_two_who_commit_at_once(world: World, started: KafkaSink, rows: Rows) -> None:
     handle = started.prepare(an_epoch(0), rows(0))
-    both = threading.Barrier(2)
-
-    def commit() -> None:
-        sink = world.sink()
-        both.wait()
-        sink.commit(0, handle)
-
-    run_together([commit, commit])
+    sinks = [world.sink() for _ in range(2)]
+    run_together([partial(sink.commit, 0, handle) for sink in sinks])
     assert world.values() == [0, 1, 2]
-
-
-def run_together(calls: list[Callable[[], None]]) -> None:
-    threads = [threading.Thread(target=call) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def test_an_abort_hides_the_rows_for_good_and_may_be_repeated(
@@ -119,6 +106,7 @@ def test_an_epoch_without_rows_leaves_no_trace(world: World, started: KafkaSink,
     assert (world.values(), started.committed()) == ([], None)
 
 
+@pytest.mark.full
 def test_shards_have_a_transaction_each_even_if_one_has_no_rows(
     world: World, rows: Rows, spark: SparkSession
 ) -> None:
@@ -136,6 +124,7 @@ def test_shards_have_a_transaction_each_even_if_one_has_no_rows(
     assert [world.state(shard).is_open for shard in range(3)] == [False, False, False]
 
 
+@pytest.mark.full
 def test_an_epoch_waits_for_the_one_before_which_has_the_same_transactional_id(
     world: World, started: KafkaSink, rows: Rows
 ) -> None:
@@ -145,26 +134,18 @@ def test_an_epoch_waits_for_the_one_before_which_has_the_same_transactional_id(
     assert world.values() == [0, 1, 2, 10, 11, 12]
 
 
+@pytest.mark.full
 def test_who_reads_while_epochs_are_committed_sees_whole_ones(
     world: World, started: KafkaSink, rows: Rows
 ) -> None:
-    seen: list[dict[int, int]] = []
-    is_done = threading.Event()
-
-    def read() -> None:
-        while not is_done.is_set():
-            seen.append(dict(world.by_epoch()))
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for number in range(4):
-        started.commit(number, started.prepare(an_epoch(number), rows(number, 500)))
-    is_done.set()
-    reader.join()
+    with polled(world.by_epoch) as seen:
+        for number in range(2):
+            started.commit(number, started.prepare(an_epoch(number), rows(number, 500)))
     assert {count for epochs in seen for count in epochs.values()} <= {500}
-    assert dict(world.by_epoch()) == dict.fromkeys(range(4), 500)
+    assert dict(seen[-1]) == dict.fromkeys(range(2), 500)
 
 
+@pytest.mark.full
 def test_keys_are_plain_text_of_one_column_or_json_of_several(
     kafka_broker: KafkaBroker, spark: SparkSession
 ) -> None:
@@ -195,6 +176,7 @@ def test_a_key_that_is_no_column(world: World, rows: Rows) -> None:
         sink.prepare(an_epoch(0), rows(0))
 
 
+@pytest.mark.full
 def test_headers_of_the_users_own(world: World, rows: Rows) -> None:
     sink = world.sink(header__origin="Graz", header__kind="sale")
     sink.start(None, None, 1)
@@ -249,7 +231,7 @@ def test_rows_are_read_back_in_their_types(world: World, spark: SparkSession, va
     assert list(KafkaSink.read(other, ["small"], None)) == []
 
 
-@pytest.mark.parametrize("value_format", ["json", "avro"])
+@pytest.mark.parametrize("value_format", ["json", pytest.param("avro", marks=pytest.mark.full)])
 def test_new_columns_come_and_nothing_else_changes(
     world: World, spark: SparkSession, value_format: str
 ) -> None:
@@ -293,7 +275,7 @@ def test_a_start_ends_all_but_what_was_decided(world: World, started: KafkaSink,
     world.sink().start(None, None, 2)
     assert world.state().state == "CompleteAbort" or not world.state().is_open
     decided = world.handle(0, [1, 2])
-    of_others = world.sink("somebody else")
+    of_others = world.sink(f"{world.writer} else")
     of_others.start(None, None, 1)
     theirs = of_others.prepare(an_epoch(0), rows(9, 1))
     world.sink().start(0, decided, 3)
@@ -319,6 +301,7 @@ def test_who_was_replaced_before_its_start_does_not_start(world: World, started:
         world.sink().start(0, None, 2)
 
 
+@pytest.mark.full
 def test_a_log_that_begins_anew_begins_with_its_fences_too(world: World, rows: Rows) -> None:
     world.sink().start(None, None, 7)
     world.handle(0, [5], fence=7)
@@ -413,7 +396,7 @@ def group_offsets(world: World, broker: KafkaBroker) -> list[int]:
     )
     try:
         wanted = [TopicPartition(f"{world.topic}-in", partition) for partition in range(2)]
-        return [found.offset for found in consumer.committed(wanted, 30)]
+        return [found.offset for found in consumer.committed(wanted, DEADLINE_SECONDS)]
     finally:
         consumer.close()
 

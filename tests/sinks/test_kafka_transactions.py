@@ -128,7 +128,19 @@ def test_a_producer_that_hears_nothing_is_replaced(world: World, monkeypatch: py
     assert len(made) == 3
 
 
-def test_a_broker_that_is_down_and_comes_back(kafka_broker: KafkaBroker) -> None:
+def test_a_connection_that_broke_is_made_anew(world: World) -> None:
+    ours = identity_of(world.handle(0, [1, 2]))
+    with world.transactions() as transactions:
+        assert transactions.describe(world.id()) is not None
+        for connection in transactions._connections.values():
+            connection.close()
+        assert transactions.end(ours, commit=True)
+    assert world.values() == [1, 2]
+
+
+@pytest.mark.full
+@pytest.mark.processes
+def test_a_broker_that_is_down_and_comes_back() -> None:
     with KafkaBroker() as broker:
         world = World(broker)
         world.sink().start(None, None, 1)

@@ -24,6 +24,7 @@ def test_it_is_said_which_jar_is_missing(spark: SparkSession) -> None:
         HudiTable(without, "file:///nowhere", ("id",), (), {})
 
 
+@pytest.mark.processes
 def test_who_only_reads_needs_no_spark() -> None:
     code = "import sys, headrace.sinks.hudi; print({'py4j', 'pyspark'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
