@@ -1,0 +1,182 @@
+"""Data folders and buckets of each version of the formats are opened, gone on with, and exact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.config import load_config
+from headrace.ingest.access import Access
+from headrace.ingest.iceberg.settings import CatalogSettings
+from headrace.ingest.iceberg.tables import Tables
+from headrace.ingest.server import IngestServer, Listen
+from headrace.model.tiers import Tier
+from tests.formats.archives import VERSIONS, unpacked
+from tests.formats.flights import (
+    Write,
+    act,
+    expected,
+    flush,
+    in_order,
+    last_seq,
+    plain,
+    read,
+    send,
+    tiers,
+)
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.processes, pytest.mark.parametrize("version", VERSIONS)]
+LOST = "LOST"
+
+
+def test_a_whole_data_folder(version: str) -> None:
+    with unpacked(version, "ingest-whole") as place:
+        told = _told(place)
+        writes = told["writes"]
+        with _served(place) as (url, catalog):
+            assert [*map(list, act(url, "watermarks")["lost"])][: len(told["lost"])] == told["lost"] != []
+            wait_until(lambda: _are_at_least(url, writes), "the tiers that each write had been told of")
+            _assert_known(url, writes)
+            _assert_exact(url, writes)
+            writes = writes + _go_on(url, writes)
+            _assert_exact(url, writes)
+            flush(url, "COMMITTED")
+            _assert_exact(url, writes)
+            _assert_committed(catalog, writes)
+        with _served(place) as (url, _):
+            _assert_known(url, writes)
+            _assert_exact(url, writes)
+
+
+def test_a_torn_tail(version: str) -> None:
+    with unpacked(version, "ingest-torn") as place:
+        told = _told(place)
+        writes, torn = told["writes"], told["torn"]
+        with _served(place) as (url, catalog):
+            wait_until(lambda: _are_at_least(url, writes), "the tiers that each write had been told of")
+            found = tiers(url, torn)
+            kept = [write for write in torn if found[write["lsn"]] != LOST]
+            assert torn[-1] not in kept
+            _assert_known(url, [*writes, *kept])
+            _assert_exact(url, [*writes, *kept])
+            # The producer was told of none of them, and sends all again.
+            again = _send(url, torn)
+            assert again[: len(kept)] == kept
+            assert again[len(kept)]["lsn"] > torn[-1]["lsn"]
+            writes = [*writes, *again]
+            flush(url, "COMMITTED")
+            _assert_exact(url, writes)
+            _assert_committed(catalog, writes)
+
+
+def test_a_large_state(version: str) -> None:
+    with unpacked(version, "ingest-large-state") as place:
+        writes = _told(place)["writes"]
+        collections = {write["collection"] for write in writes}
+        some = [write for write in writes if write["producer"]][::100]
+        with _served(place) as (url, catalog):
+            listed = {one["name"]: one for one in act(url, "list_collections")["collections"]}
+            assert collections <= listed.keys()
+            for write in writes:
+                names = {field["name"] for field in listed[write["collection"]]["fields"]}
+                assert write["rows"][0].keys() <= names
+            assert listed["customers"]["key"] == ["/id"]
+            _assert_known(url, some)
+            for write in some:
+                assert [one["lsn"] for one in _send(url, [write])] == [write["lsn"]]
+            more = send(url, "orders", [(pa.RecordBatch.from_pylist([{"id": 1_000_000}]), [1])], "", 0)
+            flush(url, "COMMITTED")
+            _assert_committed(catalog, [*writes, *more])
+        with _served(place) as (url, _):
+            assert {one["name"] for one in act(url, "list_collections")["collections"]} == listed.keys()
+            _assert_known(url, some)
+            _assert_exact(url, [*writes, *more], {"orders", "customers", "collection_7"})
+
+
+def test_a_bucket_whose_servers_disk_is_lost(version: str) -> None:
+    with unpacked(version, "ingest-lost-disk") as place:
+        told = _told(place)
+        kept = [write for write in told["writes"] if Tier[write["tier"]] >= Tier.OBJECT_STORAGE]
+        gone = [write for write in told["writes"] if write not in kept]
+        with _served(place) as (url, catalog):
+            assert set(tiers(url, gone).values()) == {LOST}
+            wait_until(lambda: _are_at_least(url, kept), "the tiers that each write had been told of")
+            _assert_known(url, kept)
+            _assert_exact(url, kept)
+            again = _send(url, [write for write in gone if write["producer"]])
+            assert min(write["lsn"] for write in again) > max(write["lsn"] for write in told["writes"])
+            writes = [*kept, *again]
+            _assert_known(url, writes)
+            flush(url, "COMMITTED")
+            _assert_exact(url, writes)
+            _assert_committed(catalog, writes)
+
+
+def _told(place: Path) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((place / "fixture.json").read_text())
+    return told
+
+
+@contextmanager
+def _served(place: Path) -> Iterator[tuple[str, CatalogSettings]]:
+    """By the code of now, as the fixture's own configuration says."""
+    config = load_config(place / "headrace.yaml")
+    server = IngestServer(config.engine_settings(), Listen(port=0), Access())
+    try:
+        server.start()
+        yield server.url, config.catalog_settings()
+    finally:
+        assert server.stop()
+
+
+def _are_at_least(url: str, writes: list[Write]) -> bool:
+    found = tiers(url, writes)
+    return all(Tier[found[write["lsn"]]] >= Tier[write["tier"]] for write in writes)
+
+
+def _assert_known(url: str, writes: list[Write]) -> None:
+    """Each producer is told which write was its last."""
+    last = {(write["collection"], write["producer"]): write["seq"] for write in writes if write["producer"]}
+    assert last
+    assert {name: last_seq(url, *name) for name in last} == last
+
+
+def _assert_exact(url: str, writes: list[Write], collections: set[str] | None = None) -> None:
+    for collection in collections or {write["collection"] for write in writes}:
+        assert read(url, collection) == expected(writes, collection)
+
+
+def _assert_committed(catalog: CatalogSettings, writes: list[Write]) -> None:
+    """As somebody else reads the tables."""
+    tables = Tables(catalog)
+    for collection in sorted({write["collection"] for write in writes}):
+        table = tables.load(collection)
+        assert table is not None
+        found = ((row.pop("_lsn"), row.pop("_row"), row) for row in plain(table.scan().to_arrow()))
+        assert in_order(found) == expected(writes, collection)
+
+
+def _go_on(url: str, writes: list[Write]) -> list[Write]:
+    """Sends again what is known, under its LSNs, and then more; returns the new ones."""
+    till = [write for write in writes if write["producer"] == "till"]
+    unsettled = [write for write in till if write["tier"] != "COMMITTED"]
+    new = [{**till[-1], "seq": till[-1]["seq"] + 1}, {**till[-1], "seq": till[-1]["seq"] + 2}]
+    sent = _send(url, [*unsettled, *new])
+    assert [write["lsn"] for write in sent[:-2]] == [write["lsn"] for write in unsettled]
+    assert sent[-2]["lsn"] > max(write["lsn"] for write in writes)
+    return sent[-2:]
+
+
+def _send(url: str, writes: list[Write]) -> list[Write]:
+    """Consecutive writes of one producer, each as its own message."""
+    first = writes[0]
+    assert [write["seq"] for write in writes] == list(range(first["seq"], first["seq"] + len(writes)))
+    messages = [(pa.RecordBatch.from_pylist(write["rows"]), [len(write["rows"])]) for write in writes]
+    return send(url, first["collection"], messages, first["producer"], first["seq"])
