@@ -92,6 +92,6 @@ def _opened(path: Path) -> int:
 
 def _clear(place: Path) -> None:
     if place.is_symlink() or (place.exists() and place.stat().st_uid != os.getuid()):
-        raise PermissionError(f"{place} was left by another user: have it removed")
+        raise PermissionError(f"{place} is not ours: have it removed")
     if place.exists():
         shutil.rmtree(place)
