@@ -1,0 +1,298 @@
+"""A fixture of pipelines, opened: its servers have what they had, and each target can be read."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+from zlib import crc32
+
+import orjson
+import psycopg2
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from confluent_kafka import Message, Producer
+
+from devtools.kafka_broker import KafkaBroker
+from devtools.postgres_server import PostgresServer
+from devtools.redis_server import RedisServer
+from headrace.config import load_config
+from headrace.pipeline.guarantee import Compiled
+from headrace.pipeline.progress import EpochProgress
+from headrace.pipeline.runner import Runner
+from headrace.pipeline.settings import PipelineSettings, Trigger
+from headrace.pipeline.spark_lines import Needs, installed_line
+from headrace.sinks.kafka_security import Security
+from headrace.sinks.kafka_transactions import Transactions
+from tests.formats.archives import FORMATS, unpacked
+from tests.pipeline.scenario import Scenario
+from tests.pipeline.scenarios import postgres_documents, sqlite_documents
+from tests.pipeline.sink_places import PLACES, read_committed
+from tests.waiting import DEADLINE_SECONDS
+
+Documents = list[dict[str, Any]]
+_FAILURES = 5
+"""A lane that has failed so often ends the run."""
+
+
+class Reports:
+    """What a runner reports, by materialization."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self.epochs: defaultdict[str, list[int]] = defaultdict(list)
+        self.failures: defaultdict[str, list[str]] = defaultdict(list)
+        self._stop = stop
+
+    def planned(self, name: str, compiled: Compiled, actions: str) -> None:
+        pass
+
+    def state(self, name: str, text: str) -> None:
+        if text.startswith(("failed", "stopped")):
+            self.failures[name].append(text)
+        if len(self.failures[name]) >= _FAILURES:
+            self._stop()
+
+    def epoch(self, name: str, progress: EpochProgress) -> None:
+        self.epochs[name].append(progress.epoch)
+
+    def step(self, name: str, step: str) -> None:
+        pass
+
+
+@dataclass
+class Pipelines:
+    """Of one version, in their place."""
+
+    place: Path
+    config: dict[str, Any]
+    told: dict[str, Any]
+    reader: dict[str, Callable[[], Documents]] = field(default_factory=dict)
+    """Documents that a reader sees, by materialization and sink, such as `appends/delta`."""
+
+    @property
+    def settings(self) -> PipelineSettings:
+        """As the fixture's own configuration says, but that a run ends when all is read."""
+        settings = load_config(self.place / "headrace.yaml").pipeline_settings(names=self.names)
+        once = tuple(replace(one, trigger=Trigger(once=True)) for one in settings.materializations)
+        return replace(settings, materializations=once)
+
+    @property
+    def names(self) -> list[str]:
+        """Of all materializations that the installed line of Spark has what they need for."""
+        has_hudi = Needs.HUDI in installed_line().jars
+        return [name for name in self.config["materializations"] if has_hudi or name != "hudi"]
+
+    def run(self) -> Reports:
+        reports = Reports(lambda: runner.stop())
+        runner = Runner(self.settings, reports)
+        runner.run()
+        return reports
+
+    def write(self, count: int) -> Documents:
+        """In one more commit of the table."""
+        written = [order for batch in self.told["written"] for order in batch]
+        orders = Scenario(self.place, "", {}, written=written, _lsn=len(self.told["written"]))
+        orders.write(count, seed=1)
+        return orders.written[-count:]
+
+    def dead_letters(self, name: str) -> Documents:
+        folder = self.place / "data/state/dead-letters" / name
+        table = pyarrow.dataset.dataset(folder, partitioning="hive").to_table()
+        return [
+            {key: value for key, value in json.loads(row).items() if not key.startswith("_")}
+            for row in table["row"].to_pylist()
+        ]
+
+
+@contextmanager
+def opened(
+    version: str, postgres: PostgresServer, redis: RedisServer, kafka: KafkaBroker
+) -> Iterator[Pipelines]:
+    with unpacked(version, "pipelines") as place, pytest.MonkeyPatch.context() as patch:
+        config = yaml.safe_load((place / "headrace.yaml").read_text())
+        pipelines = Pipelines(place, config, json.loads((place / "fixture.json").read_text()))
+        database = f"formats_{uuid4().hex}"
+        url = postgres.create_database(database)
+        patch.setenv("FORMATS_POSTGRES", url)
+        patch.setenv("FORMATS_REDIS", redis.url)
+        patch.setenv("FORMATS_KAFKA", kafka.bootstrap)
+        try:
+            _restore_postgres(url, place)
+            _restore_redis(redis, place)
+            _restore_kafka(kafka, place, pipelines.told["kafka"])
+            for name in pipelines.names:
+                one = config["materializations"][name]
+                binding = one["bindings"][0]
+                for sink, target in binding.get("sinks", {}).items():
+                    kind = one["sinks"][sink]["format"]
+                    read = _sink_reader(place, kind, sink, target, kafka)
+                    pipelines.reader[f"{name}/{sink}"] = read
+                if "connector" in one:
+                    endpoint = _endpoint_reader(one, url, redis)
+                    pipelines.reader[f"{name}/connector"] = endpoint
+            yield pipelines
+        finally:
+            _remove_from_redis(redis, config)
+            postgres.drop_database(database)
+
+
+def configuration_of(version: str) -> dict[str, Any]:
+    """What the fixture's `headrace.yaml` says."""
+    with tarfile.open(FORMATS / version / "pipelines.tar.xz") as archive:
+        file = archive.extractfile("headrace.yaml")
+        assert file is not None
+        config: dict[str, Any] = yaml.safe_load(file)
+        return config
+
+
+def _sink_reader(
+    place: Path, kind: str, name: str, target: dict[str, str], kafka: KafkaBroker
+) -> Callable[[], Documents]:
+    def rows() -> Documents:
+        if kind == "kafka":
+            return [_row(message) for message in read_committed(kafka.bootstrap, target["location"])]
+        return PLACES[kind](Scenario(place, "", {}), name, target["mode"]).rows()
+
+    def documents() -> Documents:
+        if target["mode"] == "view":
+            return [orjson.loads(row["_document"]) for row in rows()]
+        in_order = sorted(rows(), key=lambda row: row["_epoch"])
+        return [
+            {key: value for key, value in row.items() if value is not None and key != "_epoch"}
+            for row in in_order
+        ]
+
+    return documents
+
+
+def _row(message: Message) -> dict[str, Any]:
+    epoch = dict(message.headers() or [])["headrace.epoch"]
+    return {**orjson.loads(message.value() or b""), "_epoch": int(epoch or b"")}
+
+
+def _endpoint_reader(one: dict[str, Any], postgres: str, redis: RedisServer) -> Callable[[], Documents]:
+    config, resource = one["config"], one["bindings"][0]["resource"]
+    match one["connector"]:
+        case "sqlite":
+            return lambda: sqlite_documents(config["path"])
+        case "postgres":
+            return lambda: postgres_documents(postgres)
+        case "files":
+            return lambda: _published(Path(config["url"]) / resource["prefix"])
+        case "redis":
+            return lambda: _kept(redis, resource["prefix"])
+        case other:
+            raise ValueError(f"nobody knows how to read {other}")
+
+
+def _published(folder: Path) -> Documents:
+    found: Documents = []
+    for file in sorted(folder.glob("data/*.parquet")):
+        found += pq.ParquetFile(file).read().to_pylist()
+    return [{key: value for key, value in row.items() if value is not None} for row in found]
+
+
+def _kept(redis: RedisServer, prefix: str) -> Documents:
+    with redis.client() as client:
+        return [orjson.loads(client.get(key)) for key in client.scan_iter(f"{prefix}:*")]
+
+
+def _restore_postgres(url: str, place: Path) -> None:
+    with closing(psycopg2.connect(url)) as database, database, database.cursor() as cursor:
+        cursor.execute((place / "postgres.sql").read_text())
+
+
+def _restore_redis(server: RedisServer, place: Path) -> None:
+    with server.client() as client:
+        for key, value in json.loads((place / "redis.json").read_text()).items():
+            if isinstance(value, dict):
+                client.hset(key, mapping=value)
+            else:
+                client.set(key, value)
+
+
+def _remove_from_redis(server: RedisServer, config: dict[str, Any]) -> None:
+    with server.client() as client:
+        for name, one in config["materializations"].items():
+            if one.get("connector") == "redis":
+                prefix = one["bindings"][0]["resource"]["prefix"]
+                client.delete(f"headrace:fences:{name}", *client.scan_iter(f"{prefix}:*"))
+                client.hdel("headrace:layouts", prefix)
+
+
+def _restore_kafka(broker: KafkaBroker, place: Path, made_at: str) -> None:
+    """On another broker: the transaction that was left open is an aborted one there.
+
+    That is what brokers do with one that nobody has committed in time, and it is committed all the same: its
+    messages are sent again. Its producer's identity is one that the broker knows to have been replaced.
+    """
+    for topic, messages in json.loads((place / "kafka.json").read_text()).items():
+        broker.create_topic(topic)
+        _replay(broker.bootstrap, topic, messages)
+    identities = [
+        shard
+        for record in _readdressed(place, made_at, broker.bootstrap)
+        for handle in record["decision"]["handles"].values()
+        for shard in handle.get("transactions", ())
+    ]
+    with Transactions(broker.bootstrap, Security.of({})) as transactions:
+        for identity in identities:
+            for _ in range(identity["producer_epoch"] + 2):
+                transactions.take_over(identity["transactional_id"], 60_000)
+
+
+def _readdressed(place: Path, old: str, new: str) -> Iterator[dict[str, Any]]:
+    """Puts a broker's address in the place of another, and the checksum right; yields all decisions."""
+    for file in sorted(place.glob("data/state/materializations/*-kafka/log/*.json")):
+        body = file.read_bytes().replace(old.encode(), new.encode()).rpartition(b',"crc32":')[0] + b"}"
+        file.write_bytes(body[:-1] + b',"crc32":"%08x"}\n' % crc32(body))
+        if (record := json.loads(body))["kind"] == "decided":
+            yield record
+
+
+def _replay(bootstrap: str, topic: str, messages: list[dict[str, Any]]) -> None:
+    """Each message gets the offset that it had: where one is left out, a transaction has ended."""
+    numbered = list(enumerate(messages))
+    runs = [
+        [message for _, message in run]
+        for _, run in groupby(numbered, lambda one: (one[1]["offset"] - one[0], one[1]["is_committed"]))
+    ]
+    plain = Producer({"bootstrap.servers": bootstrap})
+    transactional = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"formats-{uuid4().hex}"})
+    transactional.init_transactions(DEADLINE_SECONDS)
+    for run, following in zip(runs, [*runs[1:], None], strict=True):
+        left_out = following[0]["offset"] - run[-1]["offset"] - 1 if following else 1
+        if left_out == 0:
+            _produce(plain, topic, run)
+            continue
+        assert left_out == 1, "more transactions have ended here than one"
+        transactional.begin_transaction()
+        _produce(transactional, topic, run)
+        if run[-1]["is_committed"]:
+            transactional.commit_transaction(DEADLINE_SECONDS)
+        else:
+            transactional.abort_transaction(DEADLINE_SECONDS)
+
+
+def _produce(producer: Producer, topic: str, messages: list[dict[str, Any]]) -> None:
+    given: list[int | None] = []
+    for message in messages:
+        producer.produce(
+            topic,
+            message["value"],
+            message["key"],
+            partition=0,
+            headers=[(name, value) for name, value in message["headers"]],
+            on_delivery=lambda error, delivered: given.append(None if error else delivered.offset()),
+        )
+    producer.flush(DEADLINE_SECONDS)
+    assert given == [message["offset"] for message in messages]

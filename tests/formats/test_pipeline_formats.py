@@ -1,0 +1,113 @@
+"""Pipelines of each version of the formats go on where they were killed: what is decided is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from devtools.kafka_broker import KafkaBroker
+from devtools.postgres_server import PostgresServer
+from devtools.redis_server import RedisServer
+from headrace.connectors.registry import connector_names
+from headrace.pipeline.places import open_recovery_log
+from headrace.pipeline.verification import verify
+from headrace.sinks.registry import sink_formats
+from headrace.testing.runtime import View, combine
+from tests.formats.archives import VERSIONS
+from tests.formats.pipelines import Documents, Pipelines, Reports, configuration_of, opened
+from tests.pipeline.scenario import COLLECTION, in_order
+
+# All pipelines run in the fixture, once another run on this machine is done with the place.
+pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(900)]
+MORE = 40
+SERVED = ("sqlite", "postgres")
+"""Connectors whose endpoints commit before the decision."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """All pipelines of a version, run at once by the code of now, with another batch to read."""
+
+    pipelines: Pipelines
+    before: dict[str, Documents]
+    """What readers saw, by materialization and sink."""
+    batches: list[Documents]
+    """What each epoch read."""
+    reports: Reports
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def run(
+    request: pytest.FixtureRequest,
+    spark: object,
+    postgres_server: PostgresServer,
+    redis_server: RedisServer,
+    kafka_broker: KafkaBroker,
+) -> Iterator[Run]:
+    with opened(request.param, postgres_server, redis_server, kafka_broker) as pipelines:
+        before = {name: read() for name, read in pipelines.reader.items()}
+        batches = [*pipelines.told["written"], pipelines.write(MORE)]
+        yield Run(pipelines, before, batches, pipelines.run())
+
+
+def test_nobody_fails(run: Run) -> None:
+    assert {name: failures for name, failures in run.reports.failures.items() if failures} == {}
+
+
+def test_readers_had_the_decided_epoch_of_those_who_commit_first_alone(run: Run) -> None:
+    """Otherwise the fixture would show nothing."""
+    configured = run.pipelines.config["materializations"]
+    for name, documents in run.before.items():
+        connector = configured[name.partition("/")[0]].get("connector")
+        epochs = 2 if connector in (*SERVED, "redis") else 1
+        assert combine(COLLECTION, documents) == _expected(run.batches[:epochs]), name
+
+
+def test_what_was_decided_is_not_run_again(run: Run) -> None:
+    ahead = run.pipelines.told["ahead"]
+    found = {name: run.reports.epochs[name] for name in run.pipelines.names}
+    assert found == {name: [1, 2] if name in ahead else [2] for name in run.pipelines.names}
+
+
+def test_every_target_is_exact(run: Run) -> None:
+    expected = _expected(run.batches)
+    for name, read in run.pipelines.reader.items():
+        documents = read()
+        assert combine(COLLECTION, documents) == expected, name
+        if name.endswith(("_view", "/connector")) and not name.startswith("files/"):
+            assert len(documents) == len(expected), name
+
+
+def test_every_bad_row_is_a_dead_letter_once(run: Run) -> None:
+    dead = [order for batch in run.batches for order in batch if order["cents"] < 0]
+    assert dead
+    for name in run.pipelines.names:
+        assert in_order(run.pipelines.dead_letters(name)) == in_order(dead), name
+
+
+def test_verify_finds_nothing_wrong_and_nothing_is_left_to_commit(run: Run) -> None:
+    settings = run.pipelines.settings
+    for one in settings.materializations:
+        verdicts = list(verify(settings, one))
+        assert [problem for verdict in verdicts for problem in verdict.problems] == [], one.name
+        logged = open_recovery_log(settings, one.name).read()
+        assert logged.is_settled, one.name
+        assert logged.decision is not None
+        assert logged.decision.epoch == len(run.batches) - 1, one.name
+
+
+def test_each_sink_and_connector_is_in_a_fixture() -> None:
+    """But the webhook: it is sent all of an epoch before the decision, and keeps nothing."""
+    configured = [
+        one for version in VERSIONS for one in configuration_of(version)["materializations"].values()
+    ]
+    sinks = {sink["format"] for one in configured for sink in one.get("sinks", {}).values()}
+    connectors = {one["connector"] for one in configured if "connector" in one}
+    assert sinks >= set(sink_formats())
+    assert connectors >= set(connector_names()) - {"webhook"}
+
+
+def _expected(batches: list[Documents]) -> View:
+    return combine(COLLECTION, [order for batch in batches for order in batch if order["cents"] >= 0])
