@@ -145,7 +145,7 @@ def _postgres_dump(url: str) -> str:
     assert spec is not None
     assert spec.origin is not None
     program = Path(spec.origin).parent / "pginstall18/bin/pg_dump"
-    command = [program, "--inserts", "--no-owner", "--no-privileges", f"--dbname={url}"]
+    command = [str(program), "--inserts", "--no-owner", "--no-privileges", f"--dbname={url}"]
     dumped = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return "".join(line for line in dumped.splitlines(keepends=True) if not line.startswith("\\"))
 
@@ -195,12 +195,12 @@ def _messages(broker: KafkaBroker, topic: str, isolation: str) -> Iterator[dict[
                 if error.code() == KafkaError._PARTITION_EOF:
                     return
                 raise RuntimeError(str(error))
-            headers = message.headers() or []
+            headers = dict(message.headers() or [])
             yield {
                 "offset": message.offset(),
                 "key": _text(message.key()),
                 "value": _text(message.value()),
-                "headers": [[name, _text(value)] for name, value in headers],
+                "headers": [[name, _text(value)] for name, value in headers.items()],
             }
 
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 from zlib import crc32
 
 import orjson
-import psycopg2
+import psycopg2  # type: ignore[import-untyped]
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
@@ -266,8 +266,9 @@ def _replay(bootstrap: str, topic: str, messages: list[dict[str, Any]]) -> None:
         [message for _, message in run]
         for _, run in groupby(numbered, lambda one: (one[1]["offset"] - one[0], one[1]["is_committed"]))
     ]
-    plain = Producer({"bootstrap.servers": bootstrap})
-    transactional = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"formats-{uuid4().hex}"})
+    options = {"bootstrap.servers": bootstrap, "log_level": 0}
+    plain = Producer(options)
+    transactional = Producer({**options, "transactional.id": f"formats-{uuid4().hex}"})
     transactional.init_transactions(DEADLINE_SECONDS)
     for run, following in zip(runs, [*runs[1:], None], strict=True):
         left_out = following[0]["offset"] - run[-1]["offset"] - 1 if following else 1
