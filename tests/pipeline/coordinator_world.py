@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,12 @@ from headrace.pipeline.recovery_log import RecoveryLog
 from headrace.sinks.contract import Epoch, Sink
 from headrace.testing.memory_sink import MemorySink, MemoryTarget
 
-QUICK = Patience(first_pause=0.001, longest_pause=0.01, decide_for=2.0, answer_within=60.0)
+QUICK = Patience(first_pause=0.001, longest_pause=0.01)
+
+
+def tried_ten_times() -> Patience:
+    """Its clock moves by a second whenever it is looked at: before the first try, and after each."""
+    return replace(QUICK, decide_for=9.0, clock=itertools.count().__next__)
 
 
 class Crash(BaseException):

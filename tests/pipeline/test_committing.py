@@ -12,8 +12,8 @@ from headrace.errors import EndpointError, EndpointUnavailable, Terminal, Unexpe
 from headrace.model.checkpoints import JsonObject
 from headrace.pipeline.recovery_log import RecoveryLog
 from headrace.testing.memory_sink import MemorySink, MemoryTarget
-from tests.pipeline.coordinator_world import QUICK, Failing, World, rows_of, run_epochs
-from tests.wal.support import PATIENCE, await_true
+from tests.pipeline.coordinator_world import QUICK, Failing, World, rows_of, run_epochs, tried_ten_times
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_a_sink_that_cannot_commit_holds_up_no_other_and_names_itself(world: Wor
     coordinator = world.coordinator(sinks=[good, dead])
     coordinator.start()
     coordinator.run(0, {}, rows_of(0))
-    await_true(lambda: world.dead.rows == rows_of(0) and bool(coordinator.stuck))
+    wait_until(lambda: world.dead.rows == rows_of(0) and bool(coordinator.stuck))
     assert coordinator.stuck == {"good": "the table is locked"}
     assert world.good.rows == []
     good.commit_error = None
@@ -69,7 +69,7 @@ def test_a_commit_that_fails_for_good_holds_up_no_other_and_names_itself(
 def test_what_fails_for_good_is_raised_though_another_one_is_away(world: World) -> None:
     good, dead = Failing("good", world.good), Failing("dead", world.dead)
     good.commit_error, dead.commit_error = EndpointUnavailable("away"), EndpointError("the table was dropped")
-    coordinator = world.coordinator(sinks=[good, dead])
+    coordinator = world.coordinator(sinks=[good, dead], patience=tried_ten_times())
     coordinator.start()
     coordinator.run(0, {}, rows_of(0))
     with pytest.raises(EndpointError):
@@ -113,7 +113,7 @@ class Hanging(MemorySink):
 
     def commit(self, epoch: int, handle: JsonObject) -> None:
         self.calls += 1
-        assert self.go_on.wait(PATIENCE)
+        assert self.go_on.wait(DEADLINE_SECONDS)
         super().commit(epoch, handle)
 
 
@@ -122,7 +122,7 @@ def test_a_sink_that_does_not_answer_holds_up_no_other_and_names_itself(world: W
     coordinator = world.coordinator(sinks=[good, dead], patience=replace(QUICK, answer_within=0.2))
     coordinator.start()
     coordinator.run(0, {}, rows_of(0))
-    await_true(lambda: world.dead.rows == rows_of(0))
+    wait_until(lambda: "committed dead" in world.steps)
     assert list(RecoveryLog(world.store, "log").stuck()) == ["good"]
     assert coordinator.stuck["good"].endswith("it had not answered for 0 s")
     assert not coordinator.is_committed()
@@ -139,7 +139,7 @@ def test_a_sink_that_never_answers_does_not_keep_the_others_from_being_closed(wo
     coordinator.start()
     coordinator.run(0, {}, rows_of(0))
     coordinator.close()
-    assert world.dead.rows == rows_of(0)
+    wait_until(lambda: world.dead.rows == rows_of(0))
     with pytest.raises(UnexpectedFailure, match="epoch 0 is left to be committed by good"):
         coordinator.settle()
     good.go_on.set()
@@ -163,7 +163,7 @@ def test_closing_leaves_a_stuck_commit_to_the_next_start(world: World) -> None:
     coordinator = world.coordinator(sinks=[good])
     coordinator.start()
     coordinator.run(0, {}, rows_of(0))
-    await_true(lambda: bool(coordinator.stuck))
+    wait_until(lambda: bool(coordinator.stuck))
     coordinator.close()
     assert world.good.rows == []
     successor = world.coordinator(sinks=[MemorySink("good", world.good)])

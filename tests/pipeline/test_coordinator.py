@@ -23,8 +23,9 @@ from tests.pipeline.coordinator_world import (
     assert_exactly_once,
     rows_of,
     run_epochs,
+    tried_ten_times,
 )
-from tests.wal.support import PATIENCE, await_true
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -164,10 +165,11 @@ def test_the_next_epoch_is_prepared_while_the_last_one_is_committed_and_decided_
     coordinator.run(0, {}, rows_of(0))
     running = threading.Thread(target=coordinator.run, args=(1, {}, rows_of(1)))
     running.start()
-    await_true(lambda: world.steps.count("prepared good") == 2)
+    wait_until(lambda: world.steps.count("prepared good") == 2)
     assert world.steps.count("decided") == 1
     good.commit_error = None
-    running.join(PATIENCE)
+    running.join(DEADLINE_SECONDS)
+    assert not running.is_alive()
     coordinator.settle()
     assert world.good.rows == rows_of(0) + rows_of(1)
     coordinator.close()
@@ -202,12 +204,13 @@ def test_a_decision_is_tried_again_and_nothing_is_aborted_if_it_stays_unknown(
         decide(self, decision, plan)
 
     monkeypatch.setattr(RecoveryLog, "decide", flaky)
-    coordinator = world.coordinator(sinks=[MemorySink("good", world.good)])
+    coordinator = world.coordinator(sinks=[MemorySink("good", world.good)], patience=tried_ten_times())
     coordinator.start()
     coordinator.run(0, {}, rows_of(0))
     failures[0] = 1_000_000
     with pytest.raises(EndpointUnavailable):
         coordinator.run(1, {}, rows_of(1))
+    assert 1_000_000 - failures[0] == 10
     assert "aborted good" not in world.steps
     coordinator.close()
     assert world.good.rows == rows_of(0)
@@ -318,7 +321,7 @@ def test_a_commit_that_is_done_is_noted_when_there_is_time(world: World) -> None
     coordinator.start()
     assert coordinator.is_committed()
     coordinator.run(0, {}, rows_of(0))
-    await_true(lambda: bool(coordinator.stuck))
+    wait_until(lambda: bool(coordinator.stuck))
     coordinator.note_committed()
     assert not coordinator.is_committed()
     assert not RecoveryLog(world.store, "log").read().is_settled

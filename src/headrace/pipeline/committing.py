@@ -35,6 +35,8 @@ class Patience:
     unless another sink's has failed for good: then for so long."""
     answer_within: float = 60.0
     """A sink whose commit has not returned by then is stuck, and the ones after it are not held up."""
+    clock: Callable[[], float] = time.monotonic
+    """What `decide_for` is measured by."""
 
     def pauses(self) -> Pauses:
         return Pauses(self)
@@ -83,9 +85,9 @@ class Committing:
         while left:
             left = [sink for sink in left if not self._is_done(sink, decision, failed)]
             if failed:
-                until = min(until, time.monotonic() + self._patience.decide_for)
+                until = min(until, self._patience.clock() + self._patience.decide_for)
             pause = min(pauses.next(), _LOOK_EVERY) if self._asked else pauses.next()
-            if left and (time.monotonic() > until or self._closing.wait(pause)):
+            if left and (self._patience.clock() > until or self._closing.wait(pause)):
                 break
         if failed:
             raise graver(failed.values())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -188,12 +187,13 @@ class Coordinator:
 
     def _decide(self, decision: Decision, plan: JsonObject | None) -> None:
         """Nothing is aborted when this fails: it may have been decided."""
-        pauses, until = self._patience.pauses(), time.monotonic() + self._patience.decide_for
+        patience = self._patience
+        pauses, until = patience.pauses(), patience.clock() + patience.decide_for
         while True:
             try:
                 self._log.decide(decision, plan)
             except Transient as error:
-                if time.monotonic() > until or self._closing.is_set():
+                if patience.clock() > until or self._closing.is_set():
                     raise
                 log.warning("epoch %d is not decided yet: %s", decision.epoch, error.message)
                 self._closing.wait(pauses.next())
