@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import itertools
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from headrace.pipeline.jars import Jar, JarsError, fetch_jars, pyspark_jars
 from headrace.pipeline.java import JavaNotFound, find_java
+
+pytestmark = pytest.mark.processes
 
 REPOSITORY = Path(__file__).parents[2]
 JARS = [Jar("org.example", "example", "1.0")]
@@ -27,7 +32,6 @@ echo one >"$folder/one.jar"
 echo run >>"$JAVA_HOME/runs"
 """
 REST_OF_THEM = """
-sleep 0.2
 echo two >"$folder/two.jar"
 """
 
@@ -67,8 +71,17 @@ def test_an_interrupted_download_is_repeated(cache: Path, java_home: Path) -> No
     assert len(folders_of(cache)) == 1, "what the interrupted one left is gone"
 
 
-def test_two_at_once_download_once(cache: Path, java_home: Path) -> None:
-    put_java(java_home, TWO_JARS + REST_OF_THEM)
+def test_two_at_once_download_once(cache: Path, java_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The download of the one ends after the other has asked for the lock."""
+    put_java(java_home, TWO_JARS + 'until [ -e "$JAVA_HOME/asked" ]; do sleep 0.01; done' + REST_OF_THEM)
+    flock, asked = fcntl.flock, itertools.count(1)
+
+    def watched(file: IO[str], how: int) -> None:
+        if next(asked) == 2:
+            (java_home / "asked").touch()
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", watched)
     with ThreadPoolExecutor() as pool:
         first, second = pool.map(lambda _: fetch_jars("example", JARS), range(2))
     assert first == second
