@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -26,22 +25,19 @@ from headrace.cli.demo.ingest import report as report_ingested
 from headrace.cli.demo.materialize import made_up_orders, report, run
 from headrace.cli.demo.sales import Places
 from tests.cli import pipeline_files
+from tests.waiting import wait_until
 
 DEMO = [sys.executable, "-m", "headrace", "demo"]
 
 
-def left_running(folder: Path) -> list[str]:
-    """Processes that were told to work in the folder, or inherited it from one that was.
-
-    One that ends because another has ended may take a moment.
-    """
-    deadline = time.monotonic() + 30
-    while (found := _running(folder)) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    return found
+def assert_nothing_is_left(folder: Path) -> None:
+    """A process that ends because another has ended may take a moment."""
+    wait_until(lambda: not running_in(folder), "the end of all processes")
+    assert list(folder.iterdir()) == []
 
 
-def _running(folder: Path) -> list[str]:
+def running_in(folder: Path) -> list[str]:
+    """Processes that were told to work in the folder, or inherited it from one that was."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -54,6 +50,8 @@ def _running(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.full
+@pytest.mark.processes
 @pytest.mark.timeout(900)
 def test_the_whole_product(tmp_path: Path) -> None:
     answer = subprocess.run(
@@ -71,10 +69,11 @@ def test_the_whole_product(tmp_path: Path) -> None:
     assert "differs" not in answer.stdout
     assert "Every row of the view is exact, and every bad order is in the dead letters once" in answer.stdout
     assert "WARNING" not in answer.stderr
-    assert left_running(tmp_path) == []
-    assert list(tmp_path.iterdir()) == []
+    assert_nothing_is_left(tmp_path)
 
 
+@pytest.mark.full
+@pytest.mark.processes
 @pytest.mark.timeout(300)
 def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "200"}
@@ -82,12 +81,12 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
         assert process.stdout is not None
         while b"the server listens on" not in process.stdout.readline():
             assert process.poll() is None
-        time.sleep(2)  # Spark is starting
+        demo = psutil.Process(process.pid)
+        wait_until(lambda: "java" in [child.name() for child in demo.children(recursive=True)], "Spark")
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         process.stdout.read()
     assert process.returncode == 1
-    assert left_running(tmp_path) == []
-    assert list(tmp_path.iterdir()) == []
+    assert_nothing_is_left(tmp_path)
 
 
 def test_a_wrong_row_of_the_view_is_noticed(tmp_path: Path) -> None:
@@ -168,6 +167,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said.endswith("is not installed: pip install 'headrace[demo]'")
 
 
+@pytest.mark.processes
 def test_the_totals_are_exact_and_nothing_is_left_behind(tmp_path: Path) -> None:
     answer = subprocess.run(
         [*DEMO, "materialize"],
@@ -182,6 +182,7 @@ def test_the_totals_are_exact_and_nothing_is_left_behind(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.processes
 def test_every_order_is_in_the_iceberg_table_once_and_nothing_is_left_behind(tmp_path: Path) -> None:
     answer = subprocess.run(
         [*DEMO, "ingest"],
@@ -205,6 +206,7 @@ def test_an_order_that_is_missing_or_twice_is_noticed() -> None:
     assert not report_ingested(console, sent, pa.Table.from_batches([*sent, sent[0]]))
 
 
+@pytest.mark.processes
 def test_a_wrong_view_is_noticed(tmp_path: Path) -> None:
     orders = made_up_orders()
     console = Console(quiet=True)
@@ -215,6 +217,7 @@ def test_a_wrong_view_is_noticed(tmp_path: Path) -> None:
     assert not report(console, tmp_path / "sales.db", orders)
 
 
+@pytest.mark.processes
 def test_keep_says_where_the_database_is(tmp_path: Path) -> None:
     answer = subprocess.run(
         [*DEMO, "materialize", "--keep"],

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +16,11 @@ import yaml
 
 from devtools.spark_cluster import SparkCluster
 from tests.pipeline.scenario import Scenario
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
-_RUN_SECONDS = 240
+# It starts a process of Java here and others on the cluster, and runs several epochs.
+_RUN_SECONDS = 2 * DEADLINE_SECONDS
 CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -98,11 +99,11 @@ class Driver:
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         """While it runs."""
-        deadline = time.monotonic() + _RUN_SECONDS
-        while not condition():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"it did not come to that:\n{self._end()}")
-            time.sleep(0.02)
+        try:
+            wait_until(lambda: condition() or self._process.poll() is not None)
+            assert condition(), "it has ended before"
+        except AssertionError as error:
+            raise AssertionError(f"it did not come to that ({error}):\n{self._end()}") from None
 
     def _end(self) -> str:
         """What it has printed."""

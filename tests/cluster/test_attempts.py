@@ -13,7 +13,7 @@ from tests.cluster.cluster_scenario import ClusterScenario
 from tests.cluster.struck_connector import Strike, install
 from tests.pipeline.scenarios import postgres_documents
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.processes, pytest.mark.full]
 
 SPECULATION = {
     "spark.speculation": "true",

@@ -13,8 +13,6 @@ from tests.cluster.cluster_scenario import REPOSITORY, ClusterScenario
 from tests.cluster.struck_connector import install
 from tests.pipeline.scenarios import postgres_documents
 
-pytestmark = pytest.mark.timeout(600)
-
 # What spark-submit is given, as docs/deploy.md says.
 ENTRY = """\
 from headrace.cli import main
@@ -23,6 +21,9 @@ main()
 """
 
 
+@pytest.mark.full
+@pytest.mark.processes
+@pytest.mark.timeout(600)
 def test_a_driver_is_killed_and_spark_submit_goes_on_elsewhere(
     spark_cluster: SparkCluster, s3_server: S3Server, s3_bucket: str, tmp_path: Path, postgres_url: str
 ) -> None:
