@@ -14,6 +14,7 @@ import pytest
 from headrace.cli.apply import Action, actions_of
 from tests.cli.pipeline_files import changed, run, sentence_of, written
 from tests.connectors.postgres.driving import ask
+from tests.waiting import DEADLINE_SECONDS
 
 
 def columns_of(database: Path, table: str) -> list[str]:
@@ -21,9 +22,12 @@ def columns_of(database: Path, table: str) -> list[str]:
         return [row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))]
 
 
+@pytest.mark.processes
 def test_help_has_examples_in_a_process_of_its_own() -> None:
     command = [sys.executable, "-m", "headrace", "apply", "--help"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    shown = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=DEADLINE_SECONDS
+    ).stdout
     assert "headrace apply headrace.yaml --dry-run" in shown
 
 

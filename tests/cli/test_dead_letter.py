@@ -28,6 +28,7 @@ from headrace.pipeline.dead_letter_store import DeadLetter, read_dead_letters
 from headrace.pipeline.dead_letter_targets import Targets, record_batch
 from headrace.pipeline.settings import KafkaSource, PipelineSettings
 from headrace.testing.ingest_process import IngestProcess
+from tests.waiting import DEADLINE_SECONDS
 
 AT = datetime(2026, 11, 16, 8, 0, 0, tzinfo=UTC)
 CONFIG = """
@@ -151,6 +152,7 @@ def test_lines_of_json_are_what_a_program_needs(world: World) -> None:
     }
 
 
+@pytest.mark.processes
 def test_the_command_itself_needs_no_spark(world: World) -> None:
     program = (
         "import sys\nfrom headrace.cli import cli\n"
@@ -224,6 +226,7 @@ def ids(rows: list[dict[str, Any]]) -> list[int]:
     return [row["id"] for row in rows]
 
 
+@pytest.mark.processes
 def test_letters_are_sent_once_and_in_order(world: World, orders: Orders) -> None:
     replayed = world.run("replay", "sales", "--server", orders.url, "--dry-run")
     assert (replayed, orders.rows()) == ("3 dead letters of 3 would be sent\n", [])
@@ -242,6 +245,7 @@ def test_letters_are_sent_once_and_in_order(world: World, orders: Orders) -> Non
     assert ids(orders.rows()) == [3, 1, 2, 1, 2]
 
 
+@pytest.mark.processes
 def test_corrected_rows_are_sent_in_their_place(world: World, orders: Orders, tmp_path: Path) -> None:
     corrected = tmp_path / "corrected.jsonl"
     lines = world.run("list", "--json").splitlines()
@@ -274,6 +278,7 @@ class Crash(BaseException):
     """The end of the process."""
 
 
+@pytest.mark.processes
 def test_a_crash_while_sending_neither_loses_nor_repeats(world: World, orders: Orders) -> None:
     """Before the write, after it, and while another one with other letters comes in between."""
     real = Targets(world.settings.materializations[0], orders.url)
@@ -308,6 +313,7 @@ def test_of_two_who_replay_at_once_one_sends(world: World) -> None:
     assert send_again(world.settings, other_first).startswith("0 dead letters sent")
 
 
+@pytest.mark.processes
 def test_what_is_refused_does_not_stand_in_the_way(world: World, orders: Orders) -> None:
     world.write(3, [{"id": "four", "_lsn": 11, "_row": 0}], ["priced"])
     targets = Targets(world.settings.materializations[0], orders.url)
@@ -379,7 +385,7 @@ def test_rows_of_a_topic_go_back_to_its_partition_with_their_keys(
     producer = Producer({"bootstrap.servers": kafka_broker.bootstrap})
     for number in range(3):
         producer.produce(topic, b"{}", key=f"key {number}".encode(), partition=2, headers=with_headers)
-    assert producer.flush(30) == 0
+    assert producer.flush(DEADLINE_SECONDS) == 0
     source = f', source: {{kafka: {{bootstrap: "{kafka_broker.bootstrap}", topic: {topic}}}}}'
     places = [{"topic": topic, "partition": 2, "offset": offset} for offset in (2, 77, 78)]
     world = World(tmp_path, source, places)
@@ -387,7 +393,7 @@ def test_rows_of_a_topic_go_back_to_its_partition_with_their_keys(
     assert world.run("replay", "sales").startswith("0 dead letters sent")
     consumer = Consumer({"bootstrap.servers": kafka_broker.bootstrap, "group.id": "g"})
     consumer.assign([TopicPartition(topic, 2, 3)])
-    messages = consumer.consume(3, timeout=30)
+    messages = consumer.consume(3, timeout=DEADLINE_SECONDS)
     consumer.close()
     rows = {json.loads(message.value() or b"")["id"]: message for message in messages}
     assert sorted(rows) == [1, 2, 3]

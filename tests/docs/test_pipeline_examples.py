@@ -77,6 +77,7 @@ def blocks_of(page: str) -> list[str]:
     return re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(600)
 def test_the_commands_of_the_readme(tmp_path: Path) -> None:
     (tmp_path / "headrace.yaml").write_text(EXAMPLE.read_text())

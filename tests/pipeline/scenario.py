@@ -24,6 +24,7 @@ from headrace.pipeline.runner import Runner
 from headrace.pipeline.settings import PipelineSettings, Trigger
 from headrace.testing.runtime import View, combine
 from headrace.wal.batches import PLACE_FIELDS
+from tests.waiting import DEADLINE_SECONDS
 
 SCHEMA = {
     "type": "object",
@@ -161,7 +162,7 @@ class Scenario:
         producer = Producer({"bootstrap.servers": self.bootstrap})
         for order in orders:
             producer.produce(self.topic, orjson.dumps(order), key=order["customer"].encode())
-        assert producer.flush(30) == 0
+        assert producer.flush(DEADLINE_SECONDS) == 0
 
     def settings(self, **changes: Any) -> PipelineSettings:
         """To take what is there, and end."""

@@ -20,6 +20,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from headrace.ingest.iceberg.settings import embedded_catalog
 from headrace.testing.runtime import combine
 from tests.pipeline.scenario import COLLECTION, Scenario, in_order
+from tests.waiting import DEADLINE_SECONDS
 
 Rows = list[dict[str, Any]]
 
@@ -167,12 +168,12 @@ def read_committed(bootstrap: str, topic: str) -> list[Message]:
     options = {"bootstrap.servers": bootstrap, "group.id": uuid4().hex, "isolation.level": "read_committed"}
     consumer = Consumer({**options, "auto.offset.reset": "earliest", "enable.partition.eof": True})
     try:
-        known = consumer.list_topics(topic, timeout=30).topics[topic]
+        known = consumer.list_topics(topic, timeout=DEADLINE_SECONDS).topics[topic]
         consumer.assign([TopicPartition(topic, partition, 0) for partition in known.partitions])
         found: list[Message] = []
         ended = 0
         while ended < len(known.partitions):
-            message = consumer.poll(30)
+            message = consumer.poll(DEADLINE_SECONDS)
             assert message is not None, "the broker does not answer"
             error = message.error()
             if error is None:

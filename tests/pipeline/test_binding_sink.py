@@ -15,7 +15,7 @@ from headrace.model.checkpoints import JsonObject
 from headrace.pipeline.binding_sink import COUNTING, BindingSink, Written
 from headrace.pipeline.sink_rows import SinkRows
 from headrace.sinks.contract import Epoch, Place, RowSink
-from tests.wal.support import await_true
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,10 +98,10 @@ def test_a_sink_that_says_that_there_was_nothing_is_not_believed(rows: DataFrame
         UnexpectedFailure, match=r"lake\.orders: epoch 3 has rows for it and none was written"
     ):
         prepare(Saying(0, reads=reads), rows)
-    await_true(lambda: COUNTING not in [thread.name for thread in threading.enumerate()])
+    wait_until(lambda: COUNTING not in [thread.name for thread in threading.enumerate()])
 
 
 @pytest.mark.parametrize("reads", [True, False])
 def test_there_was_nothing(rows: DataFrame, reads: bool) -> None:
     assert prepare(Saying(0, reads=reads), rows.where("id > 10")) == Written()
-    await_true(lambda: COUNTING not in [thread.name for thread in threading.enumerate()])
+    wait_until(lambda: COUNTING not in [thread.name for thread in threading.enumerate()])

@@ -25,7 +25,7 @@ from headrace.pipeline.settings import Limits, PipelineSettings, Trigger
 from headrace.testing.runtime import combine
 from tests.pipeline.scenario import COLLECTION, SCHEMA, Recorder
 from tests.pipeline.scenarios import MakeScenario, sqlite_columns
-from tests.wal.support import await_true
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -143,11 +143,11 @@ def test_a_pipeline_waits_for_its_table(make_scenario: MakeScenario) -> None:
     running = threading.Thread(target=runner.run)
     running.start()
     try:
-        await_true(lambda: "waiting for collection orders" in recorder.states)
+        wait_until(lambda: "waiting for collection orders" in recorder.states)
         scenario.write(60)
-        await_true(lambda: len(recorder.epochs) == 1)
+        wait_until(lambda: len(recorder.epochs) == 1)
         log = open_recovery_log(scenario.settings(), "view")
-        await_true(lambda: log.read().is_settled, "the log's word that dead letters are committed")
+        wait_until(lambda: log.read().is_settled, "the log's word that dead letters are committed")
     finally:
         runner.stop()
         running.join()

@@ -23,6 +23,7 @@ from headrace.pipeline.settings import (
     MaterializationSettings,
     Source,
 )
+from tests.waiting import DEADLINE_SECONDS
 
 ORDERS = Collection("orders", ("/id",), {"type": "object", "properties": {"id": {"type": "integer"}}})
 
@@ -63,6 +64,7 @@ class SlowGroup:
 def slow(monkeypatch: pytest.MonkeyPatch) -> SlowGroup:
     group = SlowGroup()
     monkeypatch.setattr(kafka_groups, "_Group", lambda *_: group)
+    monkeypatch.setattr(kafka_groups, "_LAST_SECONDS", DEADLINE_SECONDS)
     return group
 
 
@@ -70,7 +72,7 @@ def test_nobody_waits_and_what_was_overtaken_is_left_out(slow: SlowGroup) -> Non
     none: Any = None
     with KafkaGroups(none, settings("orders")) as groups:
         groups.follow(offsets({"orders": {"0": 1}}))
-        assert slow.begun.acquire(timeout=60)
+        assert slow.begun.acquire(timeout=DEADLINE_SECONDS)
         for number in range(2, 6):
             groups.follow(offsets({"orders": {"0": number}}))
         for _ in range(2):
@@ -87,7 +89,7 @@ def test_a_failure_is_logged_and_changes_nothing_else(
         slow.may_go_on.release()
     with caplog.at_level(logging.WARNING), KafkaGroups(none, settings("orders")) as groups:
         groups.follow(offsets({"orders": {"0": 13}}))
-        assert slow.begun.acquire(timeout=60)
+        assert slow.begun.acquire(timeout=DEADLINE_SECONDS)
         groups.follow(offsets({"orders": {"0": 14}}))
     assert slow.told == [{"orders": {"0": 14}}]
     assert caplog.messages == ["materialization 'view': consumer group slow does not follow: no luck"]
@@ -105,8 +107,8 @@ def test_an_end_does_not_wait_for_ever(slow: SlowGroup, monkeypatch: pytest.Monk
 def test_one_client_tells_kafka_again_and_again(
     kafka_broker: KafkaBroker, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_groups, "_TIMEOUT_MS", 60_000)
-    monkeypatch.setattr(kafka_groups, "_LAST_SECONDS", 60.0)
+    monkeypatch.setattr(kafka_groups, "_TIMEOUT_MS", round(1000 * DEADLINE_SECONDS))
+    monkeypatch.setattr(kafka_groups, "_LAST_SECONDS", DEADLINE_SECONDS)
     topic = f"orders-{uuid4().hex}"
     kafka_broker.create_topic(topic, partitions=2)
     reads = settings(topic, bootstrap=kafka_broker.bootstrap)
@@ -122,7 +124,9 @@ def test_one_client_tells_kafka_again_and_again(
         groups.follow(offsets({topic: {"0": 5, "1": 6}}))
     consumer = Consumer({"bootstrap.servers": kafka_broker.bootstrap, "group.id": "headrace-view"})
     try:
-        found = consumer.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], timeout=30)
+        found = consumer.committed(
+            [TopicPartition(topic, 0), TopicPartition(topic, 1)], timeout=DEADLINE_SECONDS
+        )
     finally:
         consumer.close()
     assert [one.offset for one in found] == [5, 6]

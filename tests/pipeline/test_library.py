@@ -20,6 +20,7 @@ from headrace.pipeline.settings import Action, Rule
 from headrace.pipeline.shard_task import run_shards
 from headrace.pipeline.transaction import ShardJob, ShardResult
 from headrace.pipeline.winners import Winner
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 
 def table(path: Path, columns: str = "customer, cents", name: str = "sales") -> list[Any]:
@@ -162,7 +163,7 @@ def test_a_stream(spark: SparkSession, given: dict[str, Any], tmp_path: Path) ->
     for _ in range(2):
         running = headrace.materialize(stream, **how)
         assert isinstance(running, Materializing)
-        assert running.wait(120)
+        assert running.wait(DEADLINE_SECONDS)
         sales(spark, ("ann", 4, 3)).coalesce(1).write.mode("append").parquet(str(files))
     assert table(tmp_path / "sales.db") == [("ann", 5), ("bob", 2)]
 
@@ -172,8 +173,8 @@ def test_a_stream_that_is_stopped(spark: SparkSession, given: dict[str, Any], tm
     rows = stream.selectExpr("string(value % 3) AS customer", "value AS cents")
     running = headrace.materialize(rows, **given, reduce={"cents": "sum"}, shards=2)
     assert isinstance(running, Materializing)
-    while running.progress is None or running.progress.stored == 0:
-        assert not running.wait(0.2)
+    wait_until(lambda: running.wait(0.0) or (running.progress is not None and running.progress.stored > 0))
+    assert not running.wait(0.0), "it runs until it is stopped"
     running.stop()
     assert table(tmp_path / "sales.db")
 
@@ -184,4 +185,4 @@ def test_a_failure_is_raised_where_somebody_waits(spark: SparkSession, given: di
     running = headrace.materialize(rows, **given, reduce={"cents": "sum"})
     assert isinstance(running, Materializing)
     with pytest.raises(SchemaError, match="schema:/customer"):
-        running.wait(120)
+        running.wait(DEADLINE_SECONDS)

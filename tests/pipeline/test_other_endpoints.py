@@ -26,6 +26,7 @@ from headrace.sinks.contract import Epoch
 from headrace.testing.runtime import combine
 from tests.connectors.webhook_endpoint import Receiver
 from tests.pipeline.scenario import COLLECTION, Scenario
+from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -74,7 +75,7 @@ def test_an_epoch_is_read_and_combined_while_the_one_before_is_committed(
     commit = ConnectorSink.commit
 
     def slow(self: ConnectorSink, epoch: int, handle: JsonObject) -> None:
-        assert epoch > 0 or combined.wait(60), "the next epoch waits for this one"
+        assert epoch > 0 or combined.wait(DEADLINE_SECONDS), "the next epoch waits for this one"
         commit(self, epoch, handle)
 
     @contextmanager

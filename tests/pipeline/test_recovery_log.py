@@ -363,6 +363,7 @@ for _ in range(8):
 """
 
 
+@pytest.mark.processes
 def test_of_processes_that_race_only_one_decides_an_epoch(place: tuple[str, dict[str, Any]]) -> None:
     """With records removed all the time, so that there are holes to fall into."""
     racers = [

@@ -23,7 +23,7 @@ from headrace.pipeline.sources import Reading, check_starts, open_sources, readi
 from headrace.wal.batches import PLACE_FIELDS
 from tests.pipeline.scenario import TABLE, Recorder, Scenario
 from tests.pipeline.scenarios import MakeScenario
-from tests.wal.support import await_true
+from tests.waiting import wait_until
 
 
 def append(scenario: Scenario, orders: list[dict[str, Any]], columns: list[str]) -> None:
@@ -69,10 +69,10 @@ def test_a_column_that_a_table_gets_while_it_is_read(
     running = threading.Thread(target=runner.run)
     running.start()
     try:
-        await_true(lambda: "running" in recorder.states)
+        wait_until(lambda: "running" in recorder.states)
         for name in ("ann", "bob"):
             append(scenario, [{"customer": name, **order, "note": f"of {name}"}], [*old, "note"])
-        await_true(lambda: sum(epoch.read for epoch in recorder.epochs) == 2)
+        wait_until(lambda: sum(epoch.read for epoch in recorder.epochs) == 2)
     finally:
         runner.stop()
         running.join()
