@@ -6,10 +6,11 @@ import json
 import random
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from headrace.errors import SchemaError
 from headrace.model.collections import Collection
@@ -140,30 +141,33 @@ def test_json_is_read_as_the_reference_reads_it(spark: SparkSession) -> None:
     assert good > 50
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "nothing",
-        '{"id": 1} and more',
-        '{"id": 1}{"id": 2}',
-        '{"id": 1},{"id": 2}',
-        "[1]",
-        "3",
-        "null",
-        '{"id": 1',
-        '"{}"',
-        "{'id': 1}",
-        "\x00",
-        None,
-    ],
-)
-def test_what_is_no_object_is_invalid(spark: SparkSession, text: str | None) -> None:
-    rows = spark.createDataFrame([(text, 0, 0)], "value string, partition int, offset long")
-    (found,) = frame_of_json(ORDERS)(rows).select("_is_valid", "_invalid", "_raw").collect()
-    assert "json" in found["_invalid"]
-    assert found["_is_valid"] is False
-    assert found["_raw"] == ("null" if text is None else text)
+NO_OBJECTS = [
+    "",
+    "nothing",
+    '{"id": 1} and more',
+    '{"id": 1}{"id": 2}',
+    '{"id": 1},{"id": 2}',
+    "[1]",
+    "3",
+    "null",
+    '{"id": 1',
+    '"{}"',
+    "{'id': 1}",
+    "\x00",
+    None,
+]
+
+
+def test_what_is_no_object_is_invalid(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [(text, 0, offset) for offset, text in enumerate(NO_OBJECTS)],
+        "value string, partition int, offset long",
+    )
+    found = frame_of_json(ORDERS)(rows).orderBy("_order").select("_is_valid", "_invalid", "_raw").collect()
+    for text, row in zip(NO_OBJECTS, found, strict=True):
+        assert "json" in row["_invalid"], text
+        assert row["_is_valid"] is False, text
+        assert row["_raw"] == ("null" if text is None else text)
 
 
 def test_members_that_the_schema_does_not_name_are_not_read(spark: SparkSession) -> None:
@@ -269,30 +273,35 @@ def test_what_is_merged_inside_of_an_object_has_to_fit(spark: SparkSession) -> N
     assert [row["_is_valid"] for row in found] == [*(not names for names in wrong.values()), True]
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "is_wrong"),
-    [
-        ("share", "double('NaN')", True),
-        ("share", "double('-Infinity')", True),
-        ("id", "1.0D", False),
-        ("id", "1.5D", True),
-        ("id", "cast(null as bigint)", True),
-        ("price", "decimal(1.125)", False),
-        ("price", "cast('1.125' as decimal(9,3))", True),
-        ("price", "10000000", True),
-        ("tags", "'[1, 2] and more'", False),
-        ("tags", "'[1, 2'", True),
-        ("tags", "'null'", False),
-        ("tags", "'abc'", True),
-        ("day", "'2024-02-30'", True),
-    ],
-)
-def test_values_of_columns(spark: SparkSession, column: str, value: str, is_wrong: bool) -> None:
-    identity = "" if column == "id" else "1 AS id, "
-    rows = spark.sql(f"SELECT {identity}{value} AS {column}")
-    (found,) = frame_of_columns(rows.schema, ORDERS, ["id"])(rows).collect()
-    assert found["_invalid"] == ([f"schema:/{column}"] if is_wrong else [])
-    assert found["_is_valid"] is not is_wrong
+VALUES_OF_COLUMNS = [
+    ("share", "double('NaN')", True),
+    ("share", "double('-Infinity')", True),
+    ("id", "1.0D", False),
+    ("id", "1.5D", True),
+    ("id", "cast(null as bigint)", True),
+    ("price", "decimal(1.125)", False),
+    ("price", "cast('1.125' as decimal(9,3))", True),
+    ("price", "10000000", True),
+    ("tags", "'[1, 2] and more'", False),
+    ("tags", "'[1, 2'", True),
+    ("tags", "'null'", False),
+    ("tags", "'abc'", True),
+    ("day", "'2024-02-30'", True),
+]
+
+
+def test_values_of_columns(spark: SparkSession) -> None:
+    """All in one job: each has columns of its own types."""
+    frames = []
+    for number, (column, value, _) in enumerate(VALUES_OF_COLUMNS):
+        identity = "" if column == "id" else "1 AS id, "
+        rows = spark.sql(f"SELECT {identity}{value} AS {column}, {number} AS number")
+        made = frame_of_columns(rows.schema, ORDERS, ["number"])(rows)
+        frames.append(made.select("_order", "_invalid", "_is_valid"))
+    found = reduce(DataFrame.unionAll, frames).orderBy("_order").collect()
+    for (column, value, is_wrong), row in zip(VALUES_OF_COLUMNS, found, strict=True):
+        assert row["_invalid"] == ([f"schema:/{column}"] if is_wrong else []), (column, value)
+        assert row["_is_valid"] is not is_wrong, (column, value)
 
 
 def test_a_column_of_another_type_is_refused_at_once(spark: SparkSession) -> None:
