@@ -23,17 +23,25 @@ def headrace(*arguments: str | Path) -> Result:
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
-@pytest.fixture
-def written(tmp_path: Path, spark: object) -> tuple[Scenario, ParquetPlace, IcebergPlace]:
-    scenario = Scenario(tmp_path, "", {})
+Written = tuple[Scenario, ParquetPlace, IcebergPlace]
+
+
+def two_epochs(folder: Path) -> Written:
+    scenario = Scenario(folder, "", {})
     places = ParquetPlace(scenario, "files"), IcebergPlace(scenario, "table", "view")
-    for _ in range(3):
-        scenario.write(60)
+    scenario.write(60)
+    scenario.write(60)
     scenario.run()
     return scenario, *places
 
 
-def test_what_was_written_is_right(written: tuple[Scenario, ParquetPlace, IcebergPlace]) -> None:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Written:
+    """For all tests, which leave it as it is."""
+    return two_epochs(tmp_path_factory.mktemp("written"))
+
+
+def test_what_was_written_is_right(written: Written) -> None:
     scenario, _, _ = written
     result = headrace("verify", scenario.configure(), "--json")
     assert result.exit_code == 0, result.output
@@ -45,19 +53,22 @@ def test_what_was_written_is_right(written: tuple[Scenario, ParquetPlace, Iceber
         "dead",
     ]
     assert not any(verdict["problems"] for verdict in verdicts)
-    assert {verdict["looked_at"] for verdict in verdicts} == {"epochs 0 to 2"}
+    assert {verdict["looked_at"] for verdict in verdicts} == {"epochs 0 to 1"}
     assert "right" in headrace("verify", scenario.configure()).output
 
 
-def test_an_epoch_that_is_missing_or_there_twice(
-    written: tuple[Scenario, ParquetPlace, IcebergPlace],
-) -> None:
+def test_an_epoch_that_is_missing_or_there_twice(written: Written, tmp_path: Path) -> None:
     scenario, files, _ = written
-    first, second, _ = sorted(files.folder.glob("epoch-*"))
-    shutil.rmtree(first)
-    (file,) = list(second.glob("*.parquet"))[:1]
-    shutil.copy(file, file.with_name("again.parquet"))
-    result = headrace("verify", scenario.configure(), "--json")
+    first, second = sorted(files.folder.glob("epoch-*"))
+    file, *_ = second.glob("*.parquet")
+    again = file.with_name("again.parquet")
+    shutil.move(first, tmp_path / "first")
+    shutil.copy(file, again)
+    try:
+        result = headrace("verify", scenario.configure(), "--json")
+    finally:
+        shutil.move(tmp_path / "first", first)
+        again.unlink()
     assert result.exit_code == 1
     (verdicts,) = json.loads(result.output).values()
     (problems,) = [verdict["problems"] for verdict in verdicts if verdict["problems"]]
@@ -81,15 +92,16 @@ def test_dead_letters_that_were_moved(tmp_path: Path, spark: object) -> None:
         list(maintain(settings, timedelta(days=1)))
 
 
-def test_a_table_that_is_not_ours(written: tuple[Scenario, ParquetPlace, IcebergPlace]) -> None:
+def test_a_table_that_is_not_ours(written: Written) -> None:
     scenario, _, _ = written
     assert headrace("verify", scenario.configure(), "--table", "headrace.orders").exit_code == 0
     result = headrace("verify", scenario.configure(), "--table", "headrace.nowhere")
     assert "has no table 'headrace.nowhere'" in str(result.exception)
 
 
-def test_maintenance_between_two_runs(written: tuple[Scenario, ParquetPlace, IcebergPlace]) -> None:
-    scenario, files, table = written
+@pytest.mark.usefixtures("written")
+def test_maintenance_between_two_runs(tmp_path: Path) -> None:
+    scenario, files, table = two_epochs(tmp_path)
     result = headrace("maintain", scenario.configure(), "--older-than", "24h")
     assert result.exit_code == 0, result.output
     assert "view, table.orders: " in result.output, "also after another table of that name, in this process"
