@@ -30,12 +30,21 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-@pytest.mark.parametrize("source", ["collection", "kafka"])
-@pytest.mark.parametrize("endpoint", ["sqlite", "postgres"])
+@pytest.mark.parametrize(
+    ("source", "endpoint"),
+    [
+        ("collection", "sqlite"),
+        pytest.param("collection", "postgres", marks=pytest.mark.full),
+        pytest.param("kafka", "sqlite", marks=pytest.mark.full),
+        pytest.param("kafka", "postgres", marks=pytest.mark.full),
+    ],
+)
 def test_the_number_of_shards_changes(make_scenario: MakeScenario, source: str, endpoint: str) -> None:
     scenario, view = make_scenario(source, endpoint)
+    scenario.write(60)
+    scenario.run()
     before = 1
-    for shards in (1, 4, 3, 1):
+    for shards in (4, 3, 1):
         scenario.shards = shards
         scenario.write(60)
         scenario.write(60)
@@ -58,7 +67,7 @@ def test_counts_add_up(make_scenario: MakeScenario, spark: SparkSession) -> None
     scenario.assert_exact(view())
 
 
-@pytest.mark.parametrize("left_out", [(), ("_document",)])
+@pytest.mark.parametrize("left_out", [(), pytest.param(("_document",), marks=pytest.mark.full)])
 def test_nothing_is_loaded_where_the_last_write_wins(
     make_scenario: MakeScenario, left_out: tuple[str, ...]
 ) -> None:

@@ -41,7 +41,9 @@ def deltas(folder: Path) -> list[dict[str, Any]]:
 def test_files_are_published_with_each_epoch_also_when_shards_change(tmp_path: Path) -> None:
     folder = tmp_path / "lake"
     scenario = Scenario(tmp_path, "files", {"url": str(folder)}, 2, resource={"prefix": "orders"})
-    for shards in (2, 3, 1, 1):
+    scenario.write(60)
+    scenario.run()
+    for shards in (3, 1):
         scenario.shards = shards
         for file in folder.rglob("*"):  # so old that what nobody knows of is removed
             os.utime(file, times=(time.time() - 10 * 86_400,) * 2)
@@ -98,7 +100,7 @@ def test_an_epoch_is_read_and_combined_while_the_one_before_is_committed(
     scenario.assert_exact(list(combine(COLLECTION, deltas(folder)).values()))
 
 
-@pytest.mark.parametrize("step", ["_decide", "_commit_all"])
+@pytest.mark.parametrize("step", [pytest.param("_decide", marks=pytest.mark.full), "_commit_all"])
 def test_files_of_an_epoch_that_was_interrupted(
     tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

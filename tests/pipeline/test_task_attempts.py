@@ -30,8 +30,8 @@ def strike(installed: Strike, spark: SparkSession, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("at", "is_replayed"),
     [
-        pytest.param("Flush", False, id="after Load"),
-        pytest.param("StartCommit", False, id="after Store"),
+        pytest.param("Flush", False, id="after Load", marks=pytest.mark.full),
+        pytest.param("StartCommit", False, id="after Store", marks=pytest.mark.full),
         pytest.param("StartedCommit", True, id="after the endpoint has committed"),
     ],
 )
