@@ -90,7 +90,7 @@ def test_what_workers_combine(spark: SparkSession, root: dict[str, object], seed
 
 @few
 @given(seed=seeds)
-@pytest.mark.parametrize("which", ["aggregates", "objects", "workers"])
+@pytest.mark.parametrize("which", ["aggregates", pytest.param("objects", marks=pytest.mark.full), "workers"])
 def test_epochs_add_up(spark: SparkSession, which: str, seed: int) -> None:
     """Combined by epoch, and then combined again or reduced with what is stored: the same as all at once."""
     random = Random(seed)

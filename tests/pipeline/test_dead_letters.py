@@ -192,7 +192,7 @@ def test_a_state_that_survives_nothing_lets_epochs_come_again(world: World) -> N
     assert world.epochs() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-@pytest.mark.parametrize("form", ["iceberg", "hudi"])
+@pytest.mark.parametrize("form", ["iceberg", pytest.param("hudi", marks=pytest.mark.full)])
 def test_fences_of_a_run_that_nobody_knows_of_are_forgotten(
     spark: SparkSession, tmp_path: Path, form: str
 ) -> None:

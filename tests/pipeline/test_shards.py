@@ -108,7 +108,9 @@ def test_ranges_cover_every_hash_once(count: int) -> None:
     assert max(sizes) - min(sizes) <= 1
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7, 16])
+@pytest.mark.parametrize(
+    "count", [1, pytest.param(2, marks=pytest.mark.full), 3, pytest.param(7, marks=pytest.mark.full), 16]
+)
 def test_each_shard_has_a_partition_of_its_own(spark: SparkSession, count: int) -> None:
     rows = spark.range(2000).withColumn(SHARD, F.expr(shard_of(["id"], count)))
 
