@@ -30,7 +30,12 @@ from tests.pipeline.random_documents import (
 )
 
 MERGE = {"reduce": {"strategy": "merge"}}
-ROOTS = [{}, MERGE, {"reduce": {"strategy": "firstWriteWins"}}, {"reduce": {"strategy": "lastWriteWins"}}]
+ROOTS = [
+    pytest.param({}, marks=pytest.mark.full),
+    MERGE,
+    pytest.param({"reduce": {"strategy": "firstWriteWins"}}, marks=pytest.mark.full),
+    {"reduce": {"strategy": "lastWriteWins"}},
+]
 # Not checkable as annotations of an object's members, but of the whole document.
 LATEST = {"reduce": {"strategy": "maximize", "key": ["/plain", "/id"]}}
 
