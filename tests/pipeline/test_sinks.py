@@ -260,7 +260,7 @@ def test_an_endpoint_that_was_restored_takes_the_sinks_back(make_scenario: MakeS
     places = [ParquetPlace(scenario, "files"), IcebergPlace(scenario, "table", "view")]
     two_dumps(scenario)
     scenario.write(60)
-    assert [epoch.epoch for epoch in scenario.run().epochs] == [1, 2]
+    assert [epoch.epoch for epoch in scenario.run().epochs] == [1, 2, 3]
     scenario.assert_exact(view())
     for place in places:
         assert_sink_exact(scenario, place)
@@ -312,11 +312,12 @@ class Dumps:
 
 
 def two_dumps(scenario: Scenario) -> Dumps:
-    """Of epoch 0 and of epoch 1, the last one; the endpoint is restored from the first."""
+    """Of epoch 0 and of epoch 2, the last one; the endpoint is restored from the first."""
     dumps = Dumps(Path(scenario.endpoint["path"]))
     scenario.write(60)
     scenario.run()
     dumps.take("old")
+    scenario.write(60)
     scenario.write(60)
     scenario.run()
     dumps.take("right")
@@ -337,7 +338,7 @@ def test_a_sink_that_cannot_go_back_keeps_all_others_from_it(make_scenario: Make
         assert (files.rows(), scenario.dead_letters()) == before
     dumps.restore("right")
     scenario.write(60)
-    assert [epoch.epoch for epoch in scenario.run().epochs] == [2]
+    assert [epoch.epoch for epoch in scenario.run().epochs] == [3]
     scenario.assert_exact(view())
     for place in (files, table):
         assert_sink_exact(scenario, place)
@@ -358,11 +359,11 @@ def test_a_way_back_that_was_cut_off_is_gone_to_its_end(
         with pytest.raises(EndpointError, match="been killed here"):
             scenario.run()
     dumps.restore("right")
-    with pytest.raises(ConfigError, match=r"endpoint stands at epoch 1, and the recovery log .* epoch 0"):
+    with pytest.raises(ConfigError, match=r"endpoint stands at epoch 2, and the recovery log .* epoch 0"):
         scenario.run()
     dumps.restore("old")
     scenario.write(60)
-    assert [epoch.epoch for epoch in scenario.run().epochs] == [1, 2]
+    assert [epoch.epoch for epoch in scenario.run().epochs] == [1, 2, 3]
     scenario.assert_exact(view())
     for place in places:
         assert_sink_exact(scenario, place)
