@@ -134,6 +134,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     conf = {
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark")),
         "spark.driver.memory": "1g",
+        # Code that runs once is not worth a second compiler: half of the JVM's CPU time.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "2",
     }
     began = time.monotonic()
