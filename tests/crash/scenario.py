@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from headrace.model.materializations import Materialization
 from headrace.protocol.connector import ConnectorClient
 from headrace.protocol.messages import Apply, ValidateBinding
-from headrace.testing import ConnectorProcess, RecoveryLog, Runtime, combine, materialization_of, samples
+from headrace.testing import RecoveryLog, Runtime, combine, materialization_of, samples
 from headrace.testing.conformance import Conformance, EndpointUnderTest
+from tests.crash.forking import ForkedConnector
 
 DOCUMENTS = samples.orders(seed=11, count=150)
 TRANSACTION = 30
@@ -57,8 +56,6 @@ def assert_exact(endpoint: EndpointUnderTest, materialization: Materialization) 
     Conformance().assert_holds(endpoint, deltas, roll_ups)
 
 
-def faulty_connector(name: str, fault: str, step: str, occurrence: int) -> ConnectorProcess:
-    command: Sequence[Any] = (sys.executable, "-m", "tests.crash.faulty_connector")
-    return ConnectorProcess(
-        name, [*command, "--fault", fault, "--step", step, "--occurrence", str(occurrence)]
-    )
+def faulty_connector(name: str, fault: str, step: str, occurrence: int) -> ForkedConnector:
+    arguments = ["--fault", fault, "--step", step, "--occurrence", str(occurrence)]
+    return ForkedConnector(name, "tests.crash.faulty_connector", arguments)

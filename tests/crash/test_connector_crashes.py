@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import random
-import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import Transient
-from headrace.testing import ConnectorProcess, FileLog
+from headrace.testing import FileLog
 from headrace.testing.conformance import EndpointUnderTest
+from tests.crash.forking import ForkedConnector
 from tests.crash.scenario import applied, assert_exact, faulty_connector, materialize
 
-STEPS = [
+pytestmark = pytest.mark.processes
+
+# Of the third commit's statements: BEGIN, the update of the view, clearing what was staged for it, the
+# insert, clearing, the insert into the deltas, clearing, the checkpoint, COMMIT.
+CHECKPOINT, COMMIT = ("statement of commit 3", 8), ("statement of commit 3", 9)
+DECISIVE = [
+    ("sent Opened", 1),
+    ("received StartCommit", 3),
+    CHECKPOINT,
+    COMMIT,
+    ("sent StartedCommit", 3),
+]
+OTHERS = [
     ("received Open", 1),
     ("sending Opened", 1),
-    ("sent Opened", 1),
     ("received Acknowledge", 3),
     ("sending Acknowledged", 3),
     ("sent Acknowledged", 3),
@@ -29,17 +42,16 @@ STEPS = [
     ("received Store", 1),
     ("received Store", 17),
     ("received StartCommit", 1),
-    ("received StartCommit", 3),
     ("sending StartedCommit", 1),
     ("sending StartedCommit", 3),
-    ("sent StartedCommit", 3),
-    # BEGIN, the update of the view, clearing what was staged for it, the insert, clearing, the insert into
-    # the deltas, clearing, the checkpoint, COMMIT.
-    *(("statement of commit 3", statement) for statement in range(1, 10)),
+    *(("statement of commit 3", statement) for statement in range(1, 8)),
 ]
+KILLS = 12
 
 
-@pytest.mark.parametrize(("step", "occurrence"), STEPS)
+@pytest.mark.parametrize(
+    ("step", "occurrence"), [*DECISIVE, *(pytest.param(*step, marks=pytest.mark.full) for step in OTHERS)]
+)
 def test_killed_at_a_message(endpoint: EndpointUnderTest, tmp_path: Path, step: str, occurrence: int) -> None:
     log = FileLog(tmp_path / "recovery.json")
     with faulty_connector(endpoint.endpoint_type, "kill", step, occurrence) as connector:
@@ -47,30 +59,47 @@ def test_killed_at_a_message(endpoint: EndpointUnderTest, tmp_path: Path, step: 
         with pytest.raises(Transient):
             materialize(connector.client, materialization, log)
         assert connector.wait() == -9, "the connector must have died of the fault, not of something else"
-    with ConnectorProcess(endpoint.endpoint_type) as connector:
+    with ForkedConnector(endpoint.endpoint_type) as connector:
         materialize(connector.client, materialization, log)
     assert_exact(endpoint, materialization)
 
 
+@pytest.mark.full
 def test_killed_again_and_again_at_any_moment(endpoint: EndpointUnderTest, tmp_path: Path) -> None:
     """Kills that no message marks: in the middle of a statement, or of the endpoint's own commit."""
     draw = random.Random(5)
     log = FileLog(tmp_path / "recovery.json")
-    with ConnectorProcess(endpoint.endpoint_type) as connector:
+    with ForkedConnector(endpoint.endpoint_type) as connector:
         materialization = applied(endpoint, connector.client)
     kills = 0
     while True:
-        with ConnectorProcess(endpoint.endpoint_type) as connector:
-            connector.client.wait_until_ready()
-            timer = threading.Timer(draw.uniform(0.0, 0.15 if kills else 0.01), connector.kill)
-            if kills < 12:
-                timer.start()
+        with ForkedConnector(endpoint.endpoint_type) as connector:
+            step = draw.choice(["sent Flush", "sent Store", "sent StartCommit", "sent StartCommit"])
+            killing = kill_after(connector, step, draw.randint(1, 2), draw.uniform(0.0, 0.01))
             try:
-                materialize(connector.client, materialization, log)
+                materialize(connector.client, materialization, log, killing if kills < KILLS else ignore)
                 break
             except Transient:
                 kills += 1
-            finally:
-                timer.cancel()
-    assert kills > 0
+    assert kills > 0, "the first one has more than two of each step before it"
     assert_exact(endpoint, materialization)
+
+
+def kill_after(
+    connector: ForkedConnector, step: str, occurrence: int, seconds: float
+) -> Callable[[str], None]:
+    """Kills the connector when it has had some time for what the runtime has sent it."""
+    left = occurrence
+
+    def observe(happened: str) -> None:
+        nonlocal left
+        left -= happened == step
+        if left == 0 and happened == step:
+            time.sleep(seconds)
+            connector.kill()
+
+    return observe
+
+
+def ignore(_: str) -> None:
+    pass

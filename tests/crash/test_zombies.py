@@ -8,19 +8,23 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import Fenced, HeadraceError
-from headrace.testing import ConnectorProcess, FileLog, MemoryLog
+from headrace.testing import FileLog, MemoryLog
 from headrace.testing.conformance import EndpointUnderTest
+from tests.crash.forking import ForkedConnector
 from tests.crash.scenario import applied, assert_exact, faulty_connector, materialize
+from tests.waiting import DEADLINE_SECONDS
+
+pytestmark = pytest.mark.processes
 
 
 @pytest.mark.parametrize(
     ("step", "occurrence"),
     [
-        ("received Load", 8),
-        ("received Store", 17),
-        ("received StartCommit", 1),
         ("received StartCommit", 3),
         ("sending StartedCommit", 3),
+        pytest.param("received Load", 8, marks=pytest.mark.full),
+        pytest.param("received Store", 17, marks=pytest.mark.full),
+        pytest.param("received StartCommit", 1, marks=pytest.mark.full),
     ],
 )
 def test_a_zombie_commits_nothing(
@@ -28,7 +32,7 @@ def test_a_zombie_commits_nothing(
 ) -> None:
     with (
         faulty_connector(endpoint.endpoint_type, "stop", step, occurrence) as zombie,
-        ConnectorProcess(endpoint.endpoint_type) as connector,
+        ForkedConnector(endpoint.endpoint_type) as connector,
     ):
         connector.client.wait_until_ready()  # who is frozen for too long is taken for gone
         materialization = applied(endpoint, zombie.client)
@@ -46,7 +50,7 @@ def test_a_zombie_commits_nothing(
         materialize(connector.client, materialization, FileLog(tmp_path / "recovery.json"))
         assert_exact(endpoint, materialization)
         zombie.resume()
-        thread.join(60)
+        thread.join(DEADLINE_SECONDS)
         assert not thread.is_alive()
         (error,) = errors
         assert isinstance(error, Fenced)

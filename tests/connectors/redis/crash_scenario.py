@@ -6,7 +6,6 @@ may be there more than once: never more often than its transaction was tried.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
@@ -19,9 +18,10 @@ from headrace.connectors.redis.session import Command, Session
 from headrace.model.materializations import Materialization
 from headrace.protocol.connector import ConnectorClient
 from headrace.protocol.messages import Apply, ValidateBinding
-from headrace.testing import ConnectorProcess, RecoveryLog, Runtime, combine, materialization_of, samples
+from headrace.testing import RecoveryLog, Runtime, combine, materialization_of, samples
 from headrace.testing.conformance import Conformance
 from tests.connectors.redis_endpoint import RedisEndpointUnderTest
+from tests.crash.forking import ForkedConnector
 
 DOCUMENTS = samples.orders(seed=11, count=150)
 SEEN = [{"id": number % 17, "place": f"place {number}"} for number in range(150)]
@@ -87,9 +87,9 @@ def of_third_commit(observer: Callable[[str], None]) -> Callable[[str], None]:
     return observe
 
 
-def faulty_connector(fault: str, step: str, occurrence: int) -> ConnectorProcess:
-    command = (sys.executable, "-m", "tests.connectors.redis.faulty_connector", fault, step, str(occurrence))
-    return ConnectorProcess("redis", command)
+def faulty_connector(fault: str, step: str, occurrence: int) -> ForkedConnector:
+    arguments = [fault, step, str(occurrence)]
+    return ForkedConnector("redis", "tests.connectors.redis.faulty_connector", arguments)
 
 
 def assert_delivered(url: str, materialization: Materialization, tries: int = 2) -> None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
-import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import Transient
-from headrace.testing import ConnectorProcess
 from tests.connectors.webhook.crash_scenario import applied, assert_each_once_and_in_order, materialize
-from tests.connectors.webhook_endpoint import Handler, Received, Receiver, answers
+from tests.connectors.webhook_endpoint import Behaviour, Handler, Received, Receiver, answers
+from tests.crash.forking import ForkedConnector, ForkedProcess
 
-FAULTY_CONNECTOR = (sys.executable, "-m", "tests.connectors.webhook.faulty_connector")
-FAULTY_RUNTIME = (sys.executable, "-m", "tests.connectors.webhook.faulty_runtime")
+pytestmark = pytest.mark.processes
+
+FAULTY_CONNECTOR = "tests.connectors.webhook.faulty_connector"
+FAULTY_RUNTIME = "tests.connectors.webhook.faulty_runtime"
 IN_THE_THIRD = 23
 """A request in the middle of the third transaction; each has nine or ten."""
 
@@ -26,27 +26,27 @@ IN_THE_THIRD = 23
 @pytest.mark.parametrize(
     ("step", "occurrence", "repeats"),
     [
-        ("received Store", 1, False),
-        ("received Store", 17, False),
         ("received StartCommit", 3, False),
-        ("posting", 1, False),
-        ("posted", 1, True),
-        ("posting", IN_THE_THIRD, True),
         ("posted", IN_THE_THIRD, True),
-        ("sending StartedCommit", 1, True),
         ("sending StartedCommit", 3, True),
+        pytest.param("received Store", 1, False, marks=pytest.mark.full),
+        pytest.param("received Store", 17, False, marks=pytest.mark.full),
+        pytest.param("posting", 1, False, marks=pytest.mark.full),
+        pytest.param("posted", 1, True, marks=pytest.mark.full),
+        pytest.param("posting", IN_THE_THIRD, True, marks=pytest.mark.full),
+        pytest.param("sending StartedCommit", 1, True, marks=pytest.mark.full),
     ],
 )
 def test_the_connector_is_killed(
     receiver: Receiver, tmp_path: Path, step: str, occurrence: int, repeats: bool
 ) -> None:
     log = tmp_path / "recovery.json"
-    with ConnectorProcess("webhook", [*FAULTY_CONNECTOR, step, str(occurrence)]) as connector:
+    with ForkedConnector("webhook", FAULTY_CONNECTOR, [step, str(occurrence)]) as connector:
         materialization = applied(receiver.address, connector.client)
         with pytest.raises(Transient):
             materialize(connector.client, materialization, log)
         assert connector.wait() == -9, "the connector must have died of the fault, not of something else"
-    with ConnectorProcess("webhook") as connector:
+    with ForkedConnector("webhook") as connector:
         materialize(connector.client, materialization, log)
     assert_each_once_and_in_order(receiver)
     assert (len(receiver.keys) > len(set(receiver.keys))) == repeats
@@ -61,58 +61,64 @@ def test_the_connector_is_killed_while_the_receiver_has_its_request(
         os.kill(connector.pid, signal.SIGKILL)
 
     receiver.script.extend([*[answers(200)] * (IN_THE_THIRD - 1), takes_and_kills])
-    with ConnectorProcess("webhook") as connector:
+    with ForkedConnector("webhook") as connector:
         materialization = applied(receiver.address, connector.client)
         with pytest.raises(Transient):
             materialize(connector.client, materialization, log)
-    with ConnectorProcess("webhook") as connector:
+    with ForkedConnector("webhook") as connector:
         materialize(connector.client, materialization, log)
     assert_each_once_and_in_order(receiver)
     assert len(receiver.keys) > len(set(receiver.keys))
 
 
+@pytest.mark.full
 def test_the_connector_is_killed_at_any_moment(receiver: Receiver, tmp_path: Path) -> None:
+    """While it sends, whatever it has just done of it."""
     draw = random.Random(5)
     log = tmp_path / "recovery.json"
-    kills = 0
-    while True:
-        with ConnectorProcess("webhook") as connector:
-            connector.client.wait_until_ready()
+    for _ in range(3):
+        with ForkedConnector("webhook") as connector:
             materialization = applied(receiver.address, connector.client)
-            timer = threading.Timer(draw.uniform(0.0, 0.1 if kills else 0.03), connector.kill)
-            if kills < 3:
-                timer.start()
-            try:
+            killing = kill_soon(connector.pid, draw.uniform(0.0, 0.01))
+            receiver.script.extend([*[answers(200)] * draw.randint(0, 8), killing])
+            with pytest.raises(Transient):
                 materialize(connector.client, materialization, log)
-                break
-            except Transient:
-                kills += 1
-            finally:
-                timer.cancel()
-    assert kills > 0
+        receiver.script.clear()
+    with ForkedConnector("webhook") as connector:
+        materialize(connector.client, materialization, log)
     assert_each_once_and_in_order(receiver)
+
+
+def kill_soon(pid: int, seconds: float) -> Behaviour:
+    """Answers, and kills the connector some time after, whatever it does by then."""
+
+    def behave(handler: Handler, received: Received) -> None:
+        handler.answer(200)
+        time.sleep(seconds)
+        os.kill(pid, signal.SIGKILL)
+
+    return behave
 
 
 @pytest.mark.parametrize(
     ("step", "occurrence", "repeats"),
     [
-        ("sent Flush", 3, False),
-        ("sent Store", 17, False),
-        ("sent StartCommit", 3, True),
-        ("received StartedCommit", 1, True),
         ("received StartedCommit", 3, True),
         ("committed to the log", 3, False),
+        pytest.param("sent Flush", 3, False, marks=pytest.mark.full),
+        pytest.param("sent Store", 17, False, marks=pytest.mark.full),
+        pytest.param("sent StartCommit", 3, True, marks=pytest.mark.full),
+        pytest.param("received StartedCommit", 1, True, marks=pytest.mark.full),
     ],
 )
 def test_the_runtime_is_killed(
     receiver: Receiver, tmp_path: Path, step: str, occurrence: int, repeats: bool
 ) -> None:
     log = tmp_path / "recovery.json"
-    with ConnectorProcess("webhook") as connector:
-        died = subprocess.run(
-            [*FAULTY_RUNTIME, receiver.address, connector.address, log, step, str(occurrence)], check=False
-        )
-        assert died.returncode == -9, "the runtime must have died of the fault, not of something else"
+    with ForkedConnector("webhook") as connector:
+        arguments = [receiver.address, connector.address, str(log), step, str(occurrence)]
+        with ForkedProcess(FAULTY_RUNTIME, arguments) as runtime:
+            assert runtime.wait() == -9, "the runtime must have died of the fault, not of something else"
         # The same connector process goes on, and may still be sending what the dead one has committed.
         materialize(connector.client, applied(receiver.address, connector.client), log)
     assert_each_once_and_in_order(receiver)
