@@ -129,12 +129,13 @@ def test_a_wrong_configuration_is_one_sentence(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.processes
 def test_any_password_and_user_can_be_configured(
-    redis_server: RedisServer, redis_url: str, monkeypatch: pytest.MonkeyPatch
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user, password = "a-user@home", "p@:/?#%&=+'\"\\\u00fc[]"
-    ask(redis_url, "ACL", "SETUSER", user, "on", f">{password}", "~*", "+@all")
-    host = f"127.0.0.1:{redis_server.port}"
+    ask(own_server.url, "ACL", "SETUSER", user, "on", f">{password}", "~*", "+@all")
+    host = f"127.0.0.1:{own_server.port}"
     name = quote(user, safe="")
     monkeypatch.setenv("CACHE_PASSWORD", password)
     try:
@@ -143,31 +144,34 @@ def test_any_password_and_user_can_be_configured(
             {"url": f"redis://{name}@{host}", "password": password},
             {"url": f"redis://{name}@{host}/1", "password_env": "CACHE_PASSWORD"},
             {"url": f"redis://{name}:wrong@{host}", "password": password},
-            {"url": f"unix://{name}@{redis_server.home}/redis.sock?db=3", "password": password},
+            {"url": f"unix://{name}@{own_server.home}/redis.sock?db=3", "password": password},
         ):
             assert connected(**config) == user
     finally:
-        ask(redis_url, "ACL", "DELUSER", user)
-    assert connected(url=redis_url) == "default"
+        ask(own_server.url, "ACL", "DELUSER", user)
+    assert connected(url=own_server.url) == "default"
 
 
-def test_a_database_of_its_own(redis_url: str) -> None:
-    with Session(read_config(RedisEndpoint, {"url": redis_url[:-1] + "5"}, "endpoint")) as session:
+@pytest.mark.processes
+def test_a_database_of_its_own(own_server: RedisServer) -> None:
+    first, fifth = own_server.url, own_server.url.removesuffix("/0") + "/5"
+    with Session(read_config(RedisEndpoint, {"url": fifth}, "endpoint")) as session:
         session.call("SET", "k", "v")
-    assert ask(redis_url, "GET", "k") is None
-    assert ask(redis_url[:-1] + "5", "GET", "k") == "v"
+    assert ask(first, "GET", "k") is None
+    assert ask(fifth, "GET", "k") == "v"
 
 
-def test_no_secret_is_told(redis_server: RedisServer, redis_url: str) -> None:
-    view = planned(redis_url, things())
-    assert redis_server.password not in repr(view)
-    endpoint = read_config(RedisEndpoint, {"url": redis_url, "password": "hunter2"}, "endpoint")
-    assert redis_server.password not in repr(endpoint)
+@pytest.mark.processes
+def test_no_secret_is_told(own_server: RedisServer) -> None:
+    view = planned(own_server.url, things())
+    assert own_server.password not in repr(view)
+    endpoint = read_config(RedisEndpoint, {"url": own_server.url, "password": "hunter2"}, "endpoint")
+    assert own_server.password not in repr(endpoint)
     assert "hunter2" not in repr(endpoint)
     with pytest.raises(HeadraceError) as caught:
         Session(endpoint)
     chain: BaseException | None = caught.value
     while chain is not None:
         assert "hunter2" not in str(chain)
-        assert redis_server.password not in str(chain)
+        assert own_server.password not in str(chain)
         chain = chain.__cause__ or chain.__context__

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from devtools.redis_server import RedisServer
 from headrace.connectors.config import read_config
 from headrace.connectors.redis import chunks, spool
 from headrace.connectors.redis.config import RedisEndpoint, RedisResource
@@ -65,15 +66,17 @@ def test_its_numbers_are_the_code_s() -> None:
     assert "up to 8 MiB per binding" in PAGE
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("resource", [{}, {"format": "hash", "ttl": 5}, {"delta_updates": True}])
-def test_its_permissions_are_enough(redis_url: str, resource: dict[str, Any]) -> None:
+def test_its_permissions_are_enough(own_server: RedisServer, resource: dict[str, Any]) -> None:
     (command,) = blocks("text")
-    ask(redis_url, *command.replace("orders", "things").split())
-    url = f"redis://headrace:password@{redis_url.partition('@')[2]}"
+    ask(own_server.url, "FLUSHALL")
+    ask(own_server.url, *command.replace("orders", "things").split())
+    url = f"redis://headrace:password@{own_server.url.partition('@')[2]}"
     collection = things(note={"type": "string"})
     try:
         apply(url, collection, **resource)
         for _ in range(2):
             write(url, collection, {"id": 1, "note": "n"}, {"id": 2}, **resource)
     finally:
-        ask(redis_url, "ACL", "DELUSER", "headrace")
+        ask(own_server.url, "ACL", "DELUSER", "headrace")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
-import time
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -20,19 +20,13 @@ from headrace.connectors.redis.session import Session
 from headrace.errors import EndpointError, EndpointUnavailable, HeadraceError
 from headrace.testing import Runtime
 from tests.connectors.redis.driving import CLIENT, apply, ask, documents_keys, planned, things, write
+from tests.waiting import wait_until
 
 COUNTS = things(count={"type": "integer", "reduce": {"strategy": "sum"}})
 
 
 def session_of(url: str, **config: Any) -> Session:
     return Session(read_config(RedisEndpoint, {"url": url, **config}, "endpoint"))
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """One whose settings a test may change."""
-    with RedisServer() as server:
-        yield server
 
 
 @pytest.mark.parametrize(
@@ -70,6 +64,7 @@ def test_a_long_message_is_one_line_and_cut() -> None:
     assert len(str(error)) < 600
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("url", "kind", "says"),
     [
@@ -86,8 +81,8 @@ def test_a_long_message_is_one_line_and_cut() -> None:
         ),
     ],
 )
-def test_connecting(redis_server: RedisServer, url: str, kind: type[HeadraceError], says: str) -> None:
-    url = url.format(port=redis_server.port, password=redis_server.password)
+def test_connecting(own_server: RedisServer, url: str, kind: type[HeadraceError], says: str) -> None:
+    url = url.format(port=own_server.port, password=own_server.password)
     with pytest.raises(kind, match=f"^Redis: [^\n]*({says})[^\n]*$"):
         planned(url, things())
 
@@ -99,13 +94,20 @@ def test_a_server_that_does_not_answer() -> None:
             session_of(url, timeout=0.2)
 
 
-def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(redis_url: str) -> None:
-    with session_of(redis_url, timeout=1) as session:
-        ask(redis_url, "CLIENT", "PAUSE", 4000, "ALL")
-        for _ in range(2):
-            with pytest.raises(EndpointUnavailable):
-                session.call("GET", "k")
-    ask(redis_url, "CLIENT", "UNPAUSE")
+@pytest.mark.processes
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(own_server: RedisServer) -> None:
+    pid = int(ask(own_server.url, "INFO", "server")["process_id"])
+    with session_of(own_server.url) as session:
+        session._connection._sock.settimeout(0.1)  # from now on; to connect it may take as long as it likes
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(EndpointUnavailable, match=r"(?i)timeout"):
+                session.call("SET", "k", "v")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        ask(own_server.url, "PING")  # by now the answer has come
+        with pytest.raises(EndpointUnavailable, match="connection was lost"):
+            session.call("GET", "k")
 
 
 def test_a_connection_that_is_lost_stays_lost(redis_url: str) -> None:
@@ -119,7 +121,10 @@ def test_a_connection_that_is_lost_stays_lost(redis_url: str) -> None:
     assert ask(redis_url, "EXISTS", "k") == 0
 
 
-def test_a_read_only_server_may_be_writable_later(server: RedisServer) -> None:
+@pytest.mark.processes
+def test_a_read_only_server_may_be_writable_later(own_server: RedisServer) -> None:
+    server = own_server
+    ask(server.url, "FLUSHALL")
     apply(server.url, COUNTS)
     ask(server.url, "REPLICAOF", "127.0.0.1", 1)
     with pytest.raises(EndpointUnavailable, match="read only replica"):
@@ -128,7 +133,10 @@ def test_a_read_only_server_may_be_writable_later(server: RedisServer) -> None:
     assert write(server.url, COUNTS, {"id": 1}) == 0
 
 
-def test_a_server_that_is_full_writes_nothing_of_a_chunk(server: RedisServer) -> None:
+@pytest.mark.processes
+def test_a_server_that_is_full_writes_nothing_of_a_chunk(own_server: RedisServer) -> None:
+    server = own_server
+    ask(server.url, "FLUSHALL")
     apply(server.url, COUNTS)
     runtime = Runtime(CLIENT, planned(server.url, COUNTS))
     runtime.open()
@@ -140,15 +148,19 @@ def test_a_server_that_is_full_writes_nothing_of_a_chunk(server: RedisServer) ->
     write(server.url, COUNTS, {"id": 1})
 
 
-def test_a_user_without_permission_is_told_what_is_missing(redis_url: str) -> None:
-    ask(redis_url, "ACL", "SETUSER", "reader", "on", ">p", "~*", "+@read", "+@transaction", "+@connection")
+@pytest.mark.processes
+def test_a_user_without_permission_is_told_what_is_missing(own_server: RedisServer) -> None:
+    url = own_server.url
+    ask(url, "FLUSHALL")
+    ask(url, "ACL", "SETUSER", "reader", "on", ">p", "~*", "+@read", "+@transaction", "+@connection")
     try:
         with pytest.raises(EndpointError, match="permissions to run the 'hset' command"):
-            apply(f"redis://reader:p@{redis_url.partition('@')[2]}", COUNTS)
+            apply(f"redis://reader:p@{url.partition('@')[2]}", COUNTS)
     finally:
-        ask(redis_url, "ACL", "DELUSER", "reader")
+        ask(url, "ACL", "DELUSER", "reader")
 
 
+@pytest.mark.processes
 def test_a_cluster_is_refused() -> None:
     # By itself it takes its port and 10,000 more, which is one that somebody's connection may have.
     with RedisServer(settings={"cluster-enabled": "yes", "cluster-port": str(free_port())}) as server:
@@ -156,8 +168,7 @@ def test_a_cluster_is_refused() -> None:
             planned(server.url, COUNTS)
         ask(server.url, "CLUSTER", "ADDSLOTS", *range(16384))
         with server.client() as client:
-            while client.cluster("INFO")["cluster_state"] != "ok":
-                time.sleep(0.05)
+            wait_until(lambda: client.cluster("INFO")["cluster_state"] == "ok", "a cluster with all slots")
         apply(server.url, COUNTS)
         with pytest.raises(EndpointError, match="a Redis Cluster, which is not supported"):
             write(server.url, COUNTS, {"id": 1}, {"id": 2})

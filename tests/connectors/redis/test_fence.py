@@ -131,7 +131,7 @@ def test_materializations_do_not_know_of_each_other(session: Session) -> None:
 
 def test_an_entry_that_is_gone_is_not_ours(redis_url: str, session: Session) -> None:
     fence = install_fence(session, "view", FULL_RANGE)
-    ask(redis_url, "FLUSHALL")
+    ask(redis_url, "FLUSHDB")
     with pytest.raises(Fenced, match="somebody who removed its entry"):
         fence.write(session, WRITE)
     assert entries(redis_url) == 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +12,50 @@ import trustme
 
 from devtools.ports import free_port
 from devtools.redis_server import RedisServer
+from headrace.connectors.redis.config import RedisEndpoint
+from headrace.connectors.redis.session import Session
 from headrace.errors import EndpointError, EndpointUnavailable
 from headrace.protocol.messages import Apply, Validate, ValidateBinding
 from headrace.testing import Runtime, materialization_of
 from tests.connectors.redis.driving import CLIENT, ask, things
+from tests.waiting import DEADLINE_SECONDS, wait_until
+
+pytestmark = pytest.mark.processes
+
+
+@contextmanager
+def impatient_sessions() -> Iterator[None]:
+    """They wait for replicas as if their time-out were this short, but not for the server itself."""
+    init = Session.__init__
+
+    def be_impatient(session: Session, endpoint: RedisEndpoint) -> None:
+        init(session, endpoint)
+        session._timeout = 0.05
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "__init__", be_impatient)
+        yield
 
 
 def test_a_transaction_waits_for_its_replicas() -> None:
     binding = ValidateBinding(things(), {"prefix": "things"})
     at_once = {"repl-diskless-sync-delay": "0"}
     with RedisServer(settings=at_once) as primary, RedisServer() as replica:
-        config = {"url": primary.url, "replicas": 1, "timeout": 5}
+        config = {"url": primary.url, "replicas": 1, "timeout": DEADLINE_SECONDS}
         view = materialization_of(CLIENT, "view", "redis", config, [binding])
-        with pytest.raises(EndpointUnavailable, match=r"0 of 1 replicas have the writes after 4"):
+        too_few = pytest.raises(EndpointUnavailable, match=r"0 of 1 replicas have the writes after 0\.04")
+        with impatient_sessions(), too_few:
             CLIENT.apply(Apply(view, "1"))
         ask(replica.url, "CONFIG", "SET", "masterauth", primary.password)
         ask(replica.url, "REPLICAOF", "127.0.0.1", primary.port)
-        deadline = time.monotonic() + 30
-        while ask(primary.url, "WAIT", 1, 100) < 1:
-            assert time.monotonic() < deadline
+        wait_until(lambda: ask(primary.url, "WAIT", 1, 100) == 1, "a replica that follows")
         CLIENT.apply(Apply(view, "1"))
         with Runtime(CLIENT, view) as runtime:
             runtime.transact([[{"id": 1}]], {"n": 1})
         assert ask(replica.url, "GET", "things:1") == '{"id":1}'
         replica.stop()
-        with pytest.raises(EndpointUnavailable, match="0 of 1 replicas"), Runtime(CLIENT, view):
+        too_few = pytest.raises(EndpointUnavailable, match="0 of 1 replicas")
+        with impatient_sessions(), too_few, Runtime(CLIENT, view):
             pass
 
 
