@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -15,36 +16,66 @@ import jsonschema
 import pytest
 import trustme
 
+from headrace.cli import main
 from headrace.cli.connector import is_local
 from headrace.errors import ConfigError
 from headrace.model.key_range import FULL_RANGE
 from headrace.protocol.messages import Apply, Open, Spec, ValidateBinding
 from headrace.testing import ConnectorProcess, GrpcConnector, materialization_of, samples
 from tests.connectors.sqlite_endpoint import SqliteEndpointUnderTest
+from tests.waiting import DEADLINE_SECONDS
 
 HEADRACE = [sys.executable, "-m", "headrace"]
+Call = Callable[..., tuple[int, str, str]]
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*HEADRACE, *arguments], capture_output=True, text=True, check=False, timeout=60)
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Calls the command in this process; returns its exit code, and what it wrote to its two outputs."""
+
+    def call_main(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["headrace", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return code, *capsys.readouterr()
+
+    return call_main
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--version"], 0, "headrace, version"),
+        (["connector", "sqlite"], 1, "headrace: say where to listen with --grpc HOST:PORT"),
+    ],
+)
+def test_as_a_process(arguments: list[str], code: int, said: str) -> None:
+    """All other calls that end by themselves are made in the process of the tests."""
+    done = subprocess.run([*HEADRACE, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert said in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("command", [[], ["connector"], ["demo"]])
-def test_help(command: list[str]) -> None:
-    shown = run(*command, "--help")
-    assert shown.returncode == 0
-    assert "Usage: " in shown.stdout
+def test_help(call: Call, command: list[str]) -> None:
+    code, shown, _ = call(*command, "--help")
+    assert code == 0
+    assert "Usage: " in shown
 
 
-def test_help_of_connector_has_examples_and_the_names() -> None:
-    shown = run("connector", "--help").stdout
+def test_help_of_connector_has_examples_and_the_names(call: Call) -> None:
+    _, shown, _ = call("connector", "--help")
     assert "headrace connector sqlite --grpc 127.0.0.1:9000" in shown
     assert "NAME is one of: files, postgres, redis, sqlite, webhook." in shown
 
 
 @pytest.mark.parametrize("name", ["files", "postgres", "redis", "sqlite", "webhook"])
-def test_spec_prints_json_schemas(name: str) -> None:
-    answer = json.loads(run("connector", name, "--spec").stdout)
+def test_spec_prints_json_schemas(call: Call, name: str) -> None:
+    _, shown, _ = call("connector", name, "--spec")
+    answer = json.loads(shown)
     for schema in (answer["endpoint_schema"], answer["resource_schema"]):
         jsonschema.Draft202012Validator.check_schema(schema)
     assert f"docs/connectors/{name}.md" in answer["documentation_url"]
@@ -66,12 +97,12 @@ def test_spec_prints_json_schemas(name: str) -> None:
         (["sqlite", "--grpc", "unix:/no/such/folder/socket"], "cannot listen on unix:/no/such/folder/socket"),
     ],
 )
-def test_bad_input_is_one_sentence_and_a_failure(arguments: list[str], sentence: str) -> None:
-    answer = run("connector", *arguments)
-    assert answer.returncode == 1
-    (line,) = [line for line in answer.stderr.splitlines() if line.startswith("headrace: ")]
+def test_bad_input_is_one_sentence_and_a_failure(call: Call, arguments: list[str], sentence: str) -> None:
+    code, _, shown = call("connector", *arguments)
+    assert code == 1
+    (line,) = [line for line in shown.splitlines() if line.startswith("headrace: ")]
     assert sentence in line
-    assert "Traceback" not in answer.stderr
+    assert "Traceback" not in shown
 
 
 @pytest.mark.parametrize(
@@ -97,6 +128,7 @@ def test_a_port_is_needed() -> None:
         is_local("127.0.0.1")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 def test_serves_until_it_is_told_to_stop(stop: signal.Signals) -> None:
     with subprocess.Popen(
@@ -109,11 +141,12 @@ def test_serves_until_it_is_told_to_stop(stop: signal.Signals) -> None:
             assert client.spec(Spec()).endpoint_schema["title"] == "SqliteEndpoint"
         process.send_signal(stop)
         try:
-            assert process.wait(30) == 0
+            assert process.wait(DEADLINE_SECONDS) == 0
         finally:
             process.kill()
 
 
+@pytest.mark.processes
 def test_tls_with_client_certificates(tmp_path: Path) -> None:
     authority = trustme.CA()
     server, client = authority.issue_cert("localhost"), authority.issue_cert("client@example.com")
@@ -141,6 +174,7 @@ def test_tls_with_client_certificates(tmp_path: Path) -> None:
         process.terminate()
 
 
+@pytest.mark.processes
 def test_stops_though_a_stream_waits_in_its_endpoint(tmp_path: Path) -> None:
     endpoint = SqliteEndpointUnderTest(tmp_path)
     with ConnectorProcess("sqlite") as connector:
@@ -152,4 +186,4 @@ def test_stops_though_a_stream_waits_in_its_endpoint(tmp_path: Path) -> None:
             stream = connector.client.transactions()
             stream.send(Open(view, "1", FULL_RANGE))
             connector.terminate()
-            assert connector.wait(30) == 0
+            assert connector.wait(DEADLINE_SECONDS) == 0
