@@ -50,6 +50,7 @@ def test_a_commit_that_builds_on_an_old_snapshot_is_refused(rest_catalog: Iceber
         assert client.load_table(name).scan().to_arrow().num_rows == ROWS.num_rows
 
 
+@pytest.mark.full
 def test_it_keeps_its_port_and_data_while_it_is_down(tmp_path: Path) -> None:
     with IcebergRestCatalog(tmp_path.as_uri()) as server, client_of(server) as client:
         client.create_namespace("kept")

@@ -7,13 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from devtools.java_server import JavaServerError, java_command
 from devtools.s3_server import S3Server
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 # A process that starts a server, says where it is, and waits to be killed.
@@ -47,19 +47,29 @@ def listening_addresses(port: int) -> set[str]:
     }
 
 
-def test_it_listens_on_loopback_alone_and_leaves_nothing_behind() -> None:
+def test_it_listens_on_loopback_alone(s3_server: S3Server) -> None:
+    (address,) = listening_addresses(s3_server.port)
+    assert address in {"0100007F", "0000000000000000FFFF00000100007F"}
+
+
+@pytest.mark.full
+def test_it_leaves_nothing_behind() -> None:
     with S3Server() as server:
+        with pytest.raises(JavaServerError, match="already started"):
+            server.start()
         home = server._home
         assert home is not None
         assert home.is_dir()
-        (address,) = listening_addresses(server.port)
-        assert address in {"0100007F", "0000000000000000FFFF00000100007F"}
 
     assert not is_open(server.port)
     assert not home.exists()
 
 
-@pytest.mark.parametrize("then", ["pass", "server.stop()"], ids=["up", "down"])
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "then",
+    [pytest.param("pass", id="up"), pytest.param("server.stop()", id="down", marks=pytest.mark.full)],
+)
 def test_it_ends_with_the_process_that_started_it(then: str) -> None:
     script = OWNER.format(then=then)
     with subprocess.Popen([sys.executable, "-c", script], cwd=REPOSITORY, stdout=subprocess.PIPE) as owner:
@@ -70,13 +80,11 @@ def test_it_ends_with_the_process_that_started_it(then: str) -> None:
         finally:
             owner.kill()
 
-    deadline = time.monotonic() + 30
-    while Path(home).exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not Path(home).exists()
+    wait_until(lambda: not Path(home).exists(), "the removal of the server's folder")
     assert not is_open(int(port))
 
 
+@pytest.mark.processes
 def test_a_failed_start_shows_the_log_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     homes: list[Path] = []
 
@@ -91,11 +99,7 @@ def test_a_failed_start_shows_the_log_and_leaves_nothing(monkeypatch: pytest.Mon
     assert not [home for home in homes if home.exists()]
 
 
-def test_a_started_server_cannot_be_started_again(s3_server: S3Server) -> None:
-    with pytest.raises(JavaServerError, match="already started"):
-        s3_server.start()
-
-
+@pytest.mark.full
 def test_a_server_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("devtools.processes._STOP_SECONDS", 0.5)
     with S3Server() as server:

@@ -6,7 +6,6 @@ import importlib.util
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from adbc_driver_postgresql import dbapi
 
 from devtools import postgres_server
 from devtools.postgres_server import PostgresServer, PostgresServerError
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 # A process that starts a server, says where it is, and waits to be killed.
@@ -44,6 +44,7 @@ def is_open(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+@pytest.mark.processes
 def test_it_is_a_real_server_and_leaves_nothing_behind() -> None:
     with PostgresServer() as server:
         assert ask(server.url, "SELECT version()").startswith("PostgreSQL 18.")
@@ -66,6 +67,7 @@ def test_each_test_gets_an_empty_database(postgres_server: PostgresServer, postg
     assert ask(postgres_url, "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == 0
 
 
+@pytest.mark.processes
 def test_it_ends_with_the_process_that_started_it() -> None:
     with subprocess.Popen([sys.executable, "-c", OWNER], cwd=REPOSITORY, stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
@@ -75,14 +77,12 @@ def test_it_ends_with_the_process_that_started_it() -> None:
         finally:
             owner.kill()
 
-    deadline = time.monotonic() + 30
-    while home.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not home.exists()
+    wait_until(lambda: not home.exists(), "the removal of the server's folder")
     with pytest.raises(dbapi.OperationalError, match="Connection refused"):
         dbapi.connect(url)
 
 
+@pytest.mark.full
 def test_a_failed_start_shows_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     server_command = postgres_server._server_command
     monkeypatch.setattr(

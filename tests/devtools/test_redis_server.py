@@ -6,7 +6,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from redis.exceptions import AuthenticationError
 from redis.retry import Retry
 
 from devtools.redis_server import RedisServer, RedisServerError
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 # A process that starts a server, says where it is, and waits to be killed.
@@ -33,6 +33,7 @@ def is_open(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+@pytest.mark.processes
 def test_it_is_a_real_server_and_leaves_nothing_behind() -> None:
     with RedisServer() as server:
         with server.client() as client:
@@ -51,6 +52,7 @@ def test_a_wrong_password_is_refused(redis_server: RedisServer) -> None:
         client.ping()
 
 
+@pytest.mark.processes
 def test_what_it_has_answered_outlives_a_kill() -> None:
     with RedisServer(append_only=True) as server:
         port = server.port
@@ -68,12 +70,14 @@ def test_what_it_has_answered_outlives_a_kill() -> None:
     assert server.port == port
 
 
-def test_each_test_gets_an_empty_server(redis_server: RedisServer, redis_url: str) -> None:
-    assert redis_url == redis_server.url
-    with redis_server.client() as client:
+@pytest.mark.parametrize("time", ["first", "second"])
+def test_each_test_gets_a_database_with_nothing_in_it(redis_url: str, time: str) -> None:
+    with redis.Redis.from_url(redis_url) as client:
         assert client.dbsize() == 0
+        client.set("left", time)
 
 
+@pytest.mark.processes
 def test_it_ends_with_the_process_that_started_it() -> None:
     with subprocess.Popen([sys.executable, "-c", OWNER], cwd=REPOSITORY, stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
@@ -82,12 +86,10 @@ def test_it_ends_with_the_process_that_started_it() -> None:
             assert home.is_dir()
         finally:
             owner.kill()
-    deadline = time.monotonic() + 30
-    while home.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not home.exists()
+    wait_until(lambda: not home.exists(), "the removal of the server's folder")
 
 
+@pytest.mark.processes
 def test_a_failed_start_shows_the_log() -> None:
     server = RedisServer(settings={"appendfsync": "perhaps"})
     with pytest.raises(RedisServerError, match="appendfsync"):

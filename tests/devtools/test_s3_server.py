@@ -68,6 +68,7 @@ def test_wrong_credentials_are_refused(s3_server: S3Server, s3_bucket: str, wron
     assert paths_in(store_of(s3_server, s3_bucket)) == []
 
 
+@pytest.mark.full
 def test_it_keeps_its_port_and_data_while_it_is_down() -> None:
     with S3Server() as server:
         server.create_bucket("bucket")
