@@ -7,10 +7,11 @@ import json
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.reductions import JsonValue, check_annotations, needs_load, reduce, reduce_all
+from tests.examples import examples
 
 Documents = st.SearchStrategy[Any]
 
@@ -169,7 +170,7 @@ def reduce_grouped(data: st.DataObject, schema: dict[str, Any], documents: list[
     )
 
 
-@settings(max_examples=400)
+@examples(4)
 @given(CASES, st.data())
 def test_every_grouping_gives_the_same_document(case: Case, data: st.DataObject) -> None:
     check_annotations(case.schema)

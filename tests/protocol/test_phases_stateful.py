@@ -8,7 +8,6 @@ from functools import cache
 
 import pyarrow as pa
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -30,6 +29,7 @@ from headrace.protocol.messages import (
     Store,
 )
 from headrace.protocol.phases import Phases
+from tests.examples import examples
 from tests.protocol.samples import (
     DELTA,
     MATERIALIZATION,
@@ -360,4 +360,4 @@ class Streams(RuleBasedStateMachine):
 
 
 TestStreams = Streams.TestCase
-TestStreams.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+TestStreams.settings = examples(1, stateful_step_count=25)

@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.errors import TupleError
 from headrace.protocol.tuples import pack, packing, unpack, unpacking
 from headrace.protocol.tuples.encoding import BLOCK_ROWS
+from tests.examples import examples
 
 Value = None | bool | int | float | str | bytes
 Row = tuple[Value, ...]
@@ -255,7 +256,7 @@ def test_edge_values_pack_as_in_foundationdb(column: pa.Array) -> None:
     assert_same(rows_of(unpack(packed, [column.type])), rows_of([column]))
 
 
-@settings(max_examples=250)
+@examples(2.5)
 @given(any_columns, block_sizes)
 def test_packs_as_foundationdb_and_back(columns: list[pa.Array], block: int) -> None:
     with blocks_of(block):
@@ -270,7 +271,7 @@ def test_packs_as_foundationdb_and_back(columns: list[pa.Array], block: int) -> 
     assert_same(rows_of(unpacked), rows_of(columns))
 
 
-@settings(max_examples=200)
+@examples(2)
 @given(any_columns, st.data())
 def test_unpacks_slices(columns: list[pa.Array], data: st.DataObject) -> None:
     packed = pack(columns)
@@ -280,14 +281,14 @@ def test_unpacks_slices(columns: list[pa.Array], data: st.DataObject) -> None:
     assert_same(rows_of(unpack(part, types_of(columns))), reference_rows(part.to_pylist()))
 
 
-@settings(max_examples=200)
+@examples(2)
 @given(any_columns)
 def test_packed_rows_sort_as_tuples(columns: list[pa.Array]) -> None:
     by_tuple = sorted(rows_of(columns), key=cmp_to_key(fdb.tuple.compare))
     assert sorted(pack(columns).to_pylist()) == [fdb.tuple.pack(row) for row in by_tuple]
 
 
-@settings(max_examples=200)
+@examples(2)
 @given(st.data(), st.sampled_from([pa.bool_(), pa.int64(), pa.string(), pa.binary()]))
 def test_packed_values_sort_as_values(data: st.DataObject, kind: pa.DataType) -> None:
     values = data.draw(st.lists(VALUES[kind]))
@@ -465,14 +466,14 @@ def test_every_change_of_one_byte(row: Row, types: list[pa.DataType]) -> None:
             check_against_reference([one], types)
 
 
-@settings(max_examples=600)
+@examples(6)
 @given(damaged_batches(), block_sizes)
 def test_damaged_batches(batch: tuple[list[bytes], list[pa.DataType]], block: int) -> None:
     with blocks_of(block):
         check_against_reference(*batch)
 
 
-@settings(max_examples=400)
+@examples(4)
 @given(
     st.lists(st.binary(max_size=12), min_size=1, max_size=4),
     st.lists(st.sampled_from(list(PYTHON_TYPES)), min_size=1, max_size=3),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.connectors.redis.layouts import check_prefixes
@@ -14,6 +14,7 @@ from headrace.connectors.redis.texts import redis_keys, texts
 from headrace.errors import ConfigError
 from headrace.model.columns import extract
 from headrace.testing import samples
+from tests.examples import examples
 
 # Few characters, those that mean something among them, so that keys come close to each other.
 AWKWARD = st.text(st.sampled_from(":%25A3\u2603\0 "), max_size=6)
@@ -60,7 +61,7 @@ PREFIXES = st.lists(WORDS, min_size=1, max_size=3).map(":".join)
 KEYS = st.lists(WORDS, min_size=1, max_size=3)
 
 
-@settings(max_examples=500)
+@examples(5)
 @given(PREFIXES, KEYS, PREFIXES, KEYS)
 def test_bindings_never_share_a_key(
     first: str, first_key: list[str], second: str, second_key: list[str]

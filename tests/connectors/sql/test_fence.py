@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
@@ -13,6 +12,7 @@ from headrace.connectors.sql.fence import CheckpointRow, Fence, FenceTable, inhe
 from headrace.connectors.sqlite.database import SqliteDatabase
 from headrace.errors import CheckpointConflict, Fenced
 from headrace.model.key_range import FULL_RANGE, KeyRange
+from tests.examples import examples
 
 KEYS = 8
 RANGES = st.tuples(st.integers(0, KEYS - 1), st.integers(0, KEYS - 1)).map(
@@ -71,7 +71,7 @@ class Opens(RuleBasedStateMachine):
         self.database.close()
 
 
-Opens.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+Opens.TestCase.settings = examples(1.5, stateful_step_count=30)
 TestOpens = Opens.TestCase
 
 

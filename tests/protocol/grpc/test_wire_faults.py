@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.errors import ConfigError, HeadraceError, ProtocolError, SchemaError, TupleError
@@ -31,6 +31,7 @@ from headrace.protocol.messages import (
     Store,
 )
 from headrace.protocol.phases import Phases
+from tests.examples import examples
 from tests.protocol.grpc.wire_samples import OPEN, REQUESTS, RESPONSES, encoded, opened_codec
 
 Request, Response = pb.TransactionRequest, pb.TransactionResponse
@@ -347,7 +348,7 @@ TO_STORE = (*TO_LOAD, REQUESTS["load"], Flush(), Flushed())
 
 
 @given(mutated(GOOD_REQUESTS))
-@settings(max_examples=600)
+@examples(6)
 @example(b"")
 def test_mutated_requests_are_refused_or_understood(raw: bytes) -> None:
     request = decode_or_refuse(opened_codec().decode_request, Request.FromString, raw)
@@ -358,7 +359,7 @@ def test_mutated_requests_are_refused_or_understood(raw: bytes) -> None:
 
 
 @given(mutated(GOOD_RESPONSES))
-@settings(max_examples=400)
+@examples(4)
 @example(b"")
 def test_mutated_responses_are_refused_or_understood(raw: bytes) -> None:
     response = decode_or_refuse(opened_codec().decode_response, Response.FromString, raw)
@@ -367,7 +368,7 @@ def test_mutated_responses_are_refused_or_understood(raw: bytes) -> None:
 
 
 @given(mutated([encoded()["open"].SerializeToString()]), mutated([encoded()["load"].SerializeToString()]))
-@settings(max_examples=300)
+@examples(3)
 def test_rows_after_a_mutated_open_are_refused_or_understood(raw_open: bytes, raw_load: bytes) -> None:
     codec = Codec()
     opened = decode_or_refuse(codec.decode_request, Request.FromString, raw_open)
@@ -394,7 +395,7 @@ ARENAS = st.binary(max_size=60) | st.integers(1, 60).map(lambda size: (KEYS * 4)
         exists=st.lists(st.booleans(), max_size=4),
     )
 )
-@settings(max_examples=300)
+@examples(3)
 def test_any_arena_and_any_slices_are_refused_or_understood(message: pb.TransactionRequest.Store) -> None:
     request = decode_or_refuse(opened_codec().decode_request, lambda _: Request(store=message), b"")
     if request is not None:
