@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 FROZEN = """
 import os, threading, time
 from headrace.testing.faults import freeze_here
@@ -19,8 +21,9 @@ for _ in range(20):
     threading.Thread(target=be_busy, daemon=True).start()
 
 def freeze_and_go_on():
-    freeze_here()
-    os.write(1, b"woken up")
+    for _ in range(5):
+        freeze_here()
+        os.write(1, b"woken up\\n")
 
 freezing = threading.Thread(target=freeze_and_go_on)
 freezing.start()
@@ -29,17 +32,18 @@ os._exit(0)
 """
 
 
+@pytest.mark.processes
 def test_the_thread_that_freezes_its_process_takes_no_further_step() -> None:
-    for _ in range(5):
-        with subprocess.Popen([sys.executable, "-c", FROZEN], stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            try:
-                os.set_blocking(process.stdout.fileno(), False)
+    with subprocess.Popen([sys.executable, "-c", FROZEN], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            for _ in range(5):
                 _, status = os.waitpid(process.pid, os.WUNTRACED)
                 assert os.WIFSTOPPED(status)
+                os.set_blocking(process.stdout.fileno(), False)
                 assert process.stdout.read() is None
                 process.send_signal(signal.SIGCONT)
                 os.set_blocking(process.stdout.fileno(), True)
-                assert process.stdout.read() == b"woken up"
-            finally:
-                process.kill()
+                assert process.stdout.readline() == b"woken up\n"
+        finally:
+            process.kill()
