@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-Result = TypeVar("Result")
+from tests.waiting import DEADLINE_SECONDS
 
-# Long enough for any machine; only a test that would otherwise hang waits for it.
-PATIENCE = 30.0
+Result = TypeVar("Result")
 
 
 class Background(Generic[Result]):
@@ -33,7 +32,7 @@ class Background(Generic[Result]):
         return self._thread.is_alive()
 
     def result(self) -> Result:
-        self._thread.join(PATIENCE)
+        self._thread.join(DEADLINE_SECONDS)
         assert not self._thread.is_alive(), "the other side hangs"
         if self._error is not None:
             raise self._error
@@ -42,7 +41,7 @@ class Background(Generic[Result]):
 
 def happens(event: threading.Event) -> bool:
     """Waits for an event; False only if it never comes."""
-    return event.wait(PATIENCE)
+    return event.wait(DEADLINE_SECONDS)
 
 
 class WatchedCondition(threading.Condition):

@@ -331,30 +331,47 @@ def test_hundreds_of_loads_that_are_answered_at_once_do_not_block() -> None:
 
 
 class HeldBack(Channel):
-    """Keeps Acknowledged on its way into the queue until a test lets it go, or something overtakes it."""
+    """Keeps Acknowledged on its way into the queue until another response waits for it, or overtakes it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.acknowledging = threading.Event()
-        self.overtaken = threading.Event()
+        self.another = threading.Event()
 
     def put_response(self, response: object) -> None:
         if response == Acknowledged():
             self.acknowledging.set()
-            self.overtaken.wait(0.2)  # with nothing to wait for where all is right
+            assert happens(self.another)
         else:
-            self.overtaken.set()
+            self.another.set()
         super().put_response(response)
+
+
+class WatchedLock:
+    """A lock that sets an event when somebody has to wait for it."""
+
+    def __init__(self, waited_for: threading.Event) -> None:
+        self._lock = threading.Lock()
+        self._waited_for = waited_for
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._waited_for.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 def test_two_threads_send_in_the_order_that_the_stream_allowed() -> None:
     channel = HeldBack()
     stream = ConnectorStream(channel)
+    stream._sending = WatchedLock(channel.another)  # type: ignore[assignment]
     for request in (OPEN, Acknowledge(), load(1)):
         channel.put_request(request)
     stream.receive()
     stream.send(Opened())
-    channel.overtaken.clear()
+    channel.another.clear()
     stream.receive()
     stream.receive()
     first = Background(lambda: stream.send(Acknowledged()))

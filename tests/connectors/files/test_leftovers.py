@@ -13,6 +13,7 @@ from headrace.model.key_range import FULL_RANGE, KeyRange
 from headrace.testing import MemoryLog, Runtime
 from tests.connectors.files.driving import CLIENT, applied, ids, open_again, things, write
 from tests.connectors.files_endpoint import FilesEndpointUnderTest
+from tests.waiting import wait_until
 
 LOWER = KeyRange(0, 0x7FFFFFFF)
 
@@ -157,7 +158,4 @@ def test_a_transaction_that_fails_leaves_nothing_staged(any_endpoint: FilesEndpo
 
     with pytest.raises(InterruptedError), Runtime(CLIENT, view, observer=die) as runtime:
         runtime.transact([[{"id": 1}]], {"n": 1})
-    deadline = time.monotonic() + 20
-    while any_endpoint.files("things", "_staged"):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: not any_endpoint.files("things", "_staged"), "a folder with nothing staged in it")

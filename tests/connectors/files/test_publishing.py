@@ -27,6 +27,7 @@ from tests.connectors.files.driving import (
     write,
 )
 from tests.connectors.files_endpoint import FilesEndpointUnderTest
+from tests.waiting import DEADLINE_SECONDS
 
 LOWER, UPPER = KeyRange(0, 0x7FFFFFFF), KeyRange(0x80000000, 0xFFFFFFFF)
 
@@ -87,7 +88,7 @@ def test_it_reads_on_while_it_publishes(
     released, publish = threading.Event(), Folder.publish
 
     def publish_late(self: Folder, source: str, target: str, size: int) -> bool:
-        assert released.wait(30)
+        assert released.wait(DEADLINE_SECONDS)
         return publish(self, source, target, size)
 
     monkeypatch.setattr(Folder, "publish", publish_late)

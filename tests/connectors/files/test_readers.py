@@ -7,12 +7,12 @@ import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+import pytest
 
 from headrace.errors import HeadraceError
 from headrace.model.key_range import FULL_RANGE
@@ -30,6 +30,7 @@ from headrace.protocol.messages import (
 from headrace.testing import MemoryLog
 from tests.connectors.files.driving import CLIENT, applied, things, write
 from tests.connectors.files_endpoint import FilesEndpointUnderTest
+from tests.waiting import wait_until
 
 ROWS = 200
 DOCUMENTS = 500_000
@@ -41,7 +42,7 @@ def test_a_reader_that_polls_never_sees_part_of_a_transaction(any_endpoint: File
     """Over the whole prefix, as a user would who knows nothing of its folders."""
     view, log, done = applied(any_endpoint.config, things()), MemoryLog(), threading.Event()
     errors: list[HeadraceError] = []
-    looked = threading.Semaphore(0)
+    seen: list[int] = []
 
     def write_on() -> None:
         try:
@@ -49,7 +50,10 @@ def test_a_reader_that_polls_never_sees_part_of_a_transaction(any_endpoint: File
                 first, second = number * 2 * ROWS, (number * 2 + 1) * ROWS
                 write(view, log, range(first, second), range(second, second + ROWS))
                 if number < 3:  # or it may be over before the reader has had its turns
-                    looked.acquire(timeout=60)
+                    looks = len(seen)
+                    wait_until(
+                        lambda looks=looks: len(seen) >= looks + 2, "a look that began after the write"
+                    )
         except HeadraceError as error:
             errors.append(error)
         finally:
@@ -57,21 +61,14 @@ def test_a_reader_that_polls_never_sees_part_of_a_transaction(any_endpoint: File
 
     thread = threading.Thread(target=write_on)
     thread.start()
-    seen = list(counts(any_endpoint, done, looked))
+    while not done.is_set():
+        seen.append(counted(any_endpoint))
     thread.join()
     assert not errors
     assert all(count % ROWS == 0 for count in seen), "a part of a transaction was seen"
     assert seen == sorted(seen), "what was seen went away"
     assert len(set(seen)) > 2, "the reader must have looked while files came in"
     assert counted(any_endpoint) == 23 * ROWS, "all but the last, which is not acknowledged"
-
-
-def counts(
-    endpoint: FilesEndpointUnderTest, done: threading.Event, looked: threading.Semaphore
-) -> Iterator[int]:
-    while not done.is_set():
-        yield counted(endpoint)
-        looked.release()
 
 
 def counted(endpoint: FilesEndpointUnderTest) -> int:
@@ -86,6 +83,7 @@ def counted(endpoint: FilesEndpointUnderTest) -> int:
     return len(rows)
 
 
+@pytest.mark.processes
 def test_a_large_transaction_takes_little_memory(folder: FilesEndpointUnderTest) -> None:
     """In a process of its own, whose peak is its own too."""
     code = (

@@ -15,10 +15,12 @@ from typing import Any
 import jsonschema
 import pytest
 
+from devtools.processes import free_port
 from headrace.connectors.config import read_config
 from headrace.connectors.webhook.config import WebhookEndpoint, WebhookResource
 from tests.connectors.webhook.driving import planned, send, things
 from tests.connectors.webhook_endpoint import Receiver
+from tests.waiting import wait_until
 
 PAGE = (Path(__file__).parents[3] / "docs/connectors/webhook.md").read_text()
 
@@ -60,14 +62,20 @@ def test_what_is_sent_follows_its_schema(receiver: Receiver) -> None:
         assert list(body) == schema["required"], "a new key belongs into the schema"
 
 
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.processes
 def test_its_receiver_has_each_document_once(tmp_path: Path) -> None:
     (program,) = blocks("python")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     (tmp_path / "receiver.py").write_text(program.replace("8080", str(port)))
     process = subprocess.Popen([sys.executable, "receiver.py"], cwd=tmp_path, stderr=subprocess.DEVNULL)
     try:
-        materialization = planned(f"http://127.0.0.1:{port}", batch_documents=2, retry_for=30)
+        wait_until(lambda: is_open(port), "a receiver that listens")
+        materialization = planned(f"http://127.0.0.1:{port}", batch_documents=2)
         send(materialization, things(5))
         send(materialization, things(5))  # again, as after a crash before the log had it
     finally:

@@ -7,24 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headrace.connectors.webhook.retries import LONGEST_PAUSE, Retries, TryAgain, parse_retry_after
+from headrace.connectors.webhook.retries import LONGEST_PAUSE, TryAgain, parse_retry_after
 from headrace.errors import EndpointUnavailable
-
-
-class Clock:
-    """Time that passes when somebody sleeps."""
-
-    def __init__(self, chance: float = 1.0) -> None:
-        self.now = 100.0
-        self.pauses: list[float] = []
-        self._chance = chance
-
-    def sleep(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-        self.now += seconds
-
-    def retries(self, retry_for: float) -> Retries:
-        return Retries(retry_for, lambda: self.now, self.sleep, lambda: self._chance)
+from tests.connectors.webhook.clock import Clock
 
 
 def failing(times: int, after: float = 0.0) -> Callable[[], None]:

@@ -29,9 +29,10 @@ from headrace.protocol.grpc.gen import materialize_pb2 as pb
 from headrace.protocol.grpc.methods import ERROR_METADATA, MAX_MESSAGE_BYTES, SERVICE
 from headrace.protocol.messages import Acknowledge, Acknowledged, Loaded, Spec
 from headrace.protocol.stream import ConnectorStream
-from tests.protocol.background import PATIENCE, Background, happens
+from tests.protocol.background import Background, happens
 from tests.protocol.samples import keys, load
 from tests.protocol.toys import MemoryConnector, Scripted, oblige, open_stream
+from tests.waiting import DEADLINE_SECONDS
 
 Request, Response = pb.TransactionRequest, pb.TransactionResponse
 Behave = Callable[[Iterator[pb.TransactionRequest], grpc.ServicerContext], Iterator[pb.TransactionResponse]]
@@ -355,6 +356,6 @@ def test_a_connector_that_does_not_read_hears_that_the_runtime_is_gone() -> None
         stream.send(load(*range(500_000)))
         channel = stream._channel
         with channel._changed:
-            assert channel._changed.wait_for(lambda: not channel._requests.items, PATIENCE)
+            assert channel._changed.wait_for(lambda: not channel._requests.items, DEADLINE_SECONDS)
         stream.abandon()
         assert happens(gone)

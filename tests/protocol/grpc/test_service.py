@@ -51,6 +51,7 @@ from headrace.protocol.stream import ConnectorStream, RuntimeStream
 from tests.protocol.background import Background, happens
 from tests.protocol.samples import ACCOUNTS, MATERIALIZATION, STANDARD, keys, load, values
 from tests.protocol.toys import MemoryConnector, Scripted, Toy, oblige, open_stream, transact
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -368,7 +369,7 @@ def test_many_streams_at_once() -> None:
         ids = range(number * 100, number * 100 + 100)
         with client.transactions() as stream:
             open_stream(stream)
-            at_once.wait(30)
+            at_once.wait(DEADLINE_SECONDS)
             for expected in ([], list(ids), list(ids)):
                 assert transact(stream, *ids) == expected
 
@@ -377,6 +378,14 @@ def test_many_streams_at_once() -> None:
         for each in runs:
             each.result()
     assert len(connector.rows[STANDARD]) == 2400
+
+
+def can_open(client: GrpcConnector) -> bool:
+    try:
+        open_stream(client.transactions())
+    except Transient:
+        return False
+    return True
 
 
 def test_a_stream_too_many_is_turned_away_until_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,14 +397,7 @@ def test_a_stream_too_many_is_turned_away_until_there_is_room(monkeypatch: pytes
         with pytest.raises(StreamBroken, match="RESOURCE_EXHAUSTED"):
             open_stream(client.transactions())
         first.close()
-        for _ in range(1000):  # until the server has noticed
-            try:
-                open_stream(client.transactions())
-                break
-            except Transient:
-                continue
-        else:
-            pytest.fail("the server never takes another stream")
+        wait_until(lambda: can_open(client), "a server that takes another stream")
 
 
 def test_an_address_that_is_taken_is_refused() -> None:
