@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from headrace.connectors.redis import spool
 from headrace.model.key_range import FULL_RANGE
 from headrace.model.materializations import Materialization
 from headrace.protocol.messages import (
@@ -25,7 +30,7 @@ from headrace.protocol.messages import (
 )
 from headrace.protocol.stream import RuntimeStream
 from headrace.testing import ConnectorProcess, materialization_of, samples
-from tests.connectors.redis.driving import ask
+from tests.connectors.redis.driving import apply, ask, things, write
 
 DOCUMENTS = 200_000
 ROWS_PER_MESSAGE = 1000
@@ -71,6 +76,34 @@ def opened(materialization: Materialization, connector: ConnectorProcess) -> Run
     return stream
 
 
+def test_what_memory_cannot_hold_goes_to_a_file(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = []
+
+    def small(max_size: int) -> Any:
+        files.append(SpooledTemporaryFile(max_size=100))  # noqa: SIM115 - the spool closes it
+        rolled_over.append(False)
+        return files[-1]
+
+    rolled_over: list[bool] = []
+    rollover = SpooledTemporaryFile.rollover
+
+    def tell(self: Any) -> None:
+        rolled_over[files.index(self)] = True
+        rollover(self)
+
+    monkeypatch.setattr(SpooledTemporaryFile, "rollover", tell)
+    monkeypatch.setattr(spool, "SpooledTemporaryFile", small)
+    collection = things(text={"type": "string"})
+    documents = [{"id": number, "text": "\u2603" * number} for number in range(200)]
+    apply(redis_url, collection)
+    assert write(redis_url, collection, *documents) == 0
+    assert write(redis_url, collection, *documents) == 200
+    assert len(rolled_over) >= 4, "loads and stores of two transactions"
+    assert all(rolled_over)
+    assert [json.loads(ask(redis_url, "GET", f"things:{row['id']}")) for row in documents] == documents
+
+
+@pytest.mark.full
 def test_a_transaction_of_200_000_documents_in_bounded_memory(redis_url: str) -> None:
     with ConnectorProcess("redis") as connector:
         binding = ValidateBinding(samples.LAST_SEEN, {"prefix": "seen"})

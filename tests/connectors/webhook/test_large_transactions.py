@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from headrace.model.key_range import FULL_RANGE
 from headrace.protocol.messages import (
@@ -65,6 +66,7 @@ def peak_megabytes(pid: int) -> float:
     return int(kilobytes) / 1024
 
 
+@pytest.mark.full
 def test_memory_is_bounded() -> None:
     """150 MB of documents in all; what stays in memory is the spool's share and some bytes for each."""
     with ConnectorProcess("webhook") as connector:
