@@ -362,6 +362,7 @@ def test_the_schema_takes_what_the_code_takes() -> None:
     assert "JSON pointers" in json.dumps(config_schema())
 
 
+@pytest.mark.processes
 def test_a_configuration_is_read_without_spark() -> None:
     """`headrace serve` and `schema` run where there is none."""
     program = "import sys, headrace.config; sys.exit('pyspark' in sys.modules)"

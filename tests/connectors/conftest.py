@@ -6,7 +6,7 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The largest document costs a second each time; over gRPC it goes through all that it does in process."""
+    """The largest document costs a second each time; over gRPC it passes all that it does in process."""
     for item in items:
         if "test_the_largest_document[" in item.nodeid and "in process" in item.nodeid:
             item.add_marker(pytest.mark.full)

@@ -13,6 +13,7 @@ from headrace.model.materializations import Materialization
 from headrace.protocol.in_process import InProcess
 from headrace.protocol.messages import Apply, ValidateBinding
 from headrace.testing import Runtime, materialization_of
+from tests.waiting import DEADLINE_SECONDS
 
 CLIENT = InProcess(PostgresConnector())
 Row = tuple[Any, ...]
@@ -39,6 +40,11 @@ def columns_of(url: str, table: str = "things") -> dict[str, tuple[str, bool]]:
         f" WHERE table_name = '{table}'",
     )
     return {name: (declared, nullable == "YES") for name, declared, nullable in rows}
+
+
+def terminate(url: str, pid: int) -> None:
+    """Ends a connection from the server's side, and returns when it is gone."""
+    assert ask(url, f"SELECT pg_terminate_backend({pid}, {DEADLINE_SECONDS * 1000:.0f})") == [(True,)]
 
 
 def things(required: Sequence[str] = ("id",), **properties: dict[str, Any]) -> Collection:

@@ -13,6 +13,7 @@ from headrace.connectors.postgres import connections
 from headrace.connectors.postgres.database import PostgresDatabase
 from headrace.errors import EndpointError
 from tests.connectors.postgres.driving import ask, run
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -45,9 +46,8 @@ def test_the_catalog_is_read_once(postgres_url: str, read: list[str]) -> None:
 def test_a_closed_connection_is_gone(postgres_url: str) -> None:
     with PostgresDatabase(postgres_url) as database:
         ((pid,),) = database.query("SELECT pg_backend_pid()")
-    # The server may take a moment to notice.
-    ask(postgres_url, f"SELECT pg_terminate_backend({pid}, 10000)")
-    assert ask(postgres_url, f"SELECT pid FROM pg_stat_activity WHERE pid = {pid}") == []
+    still_there = f"SELECT pid FROM pg_stat_activity WHERE pid = {pid}"
+    wait_until(lambda: ask(postgres_url, still_there) == [], "the end of the server's side")
 
 
 def test_what_failed_is_tried_anew(postgres_url: str, read: list[str]) -> None:

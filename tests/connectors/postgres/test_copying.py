@@ -16,8 +16,9 @@ from headrace.errors import EndpointError, EndpointUnavailable, Fenced
 from headrace.model.collections import Collection
 from headrace.protocol.messages import Apply
 from headrace.testing import Runtime
-from tests.connectors.postgres.driving import CLIENT, ask, planned, run
+from tests.connectors.postgres.driving import CLIENT, ask, planned, run, terminate
 from tests.connectors.postgres.driving import apply as apply_view
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 NOTES = Collection(
     "things",
@@ -128,7 +129,7 @@ def test_nothing_is_there_of_a_copy_whose_connection_was_lost(
     def copy_and_lose(database: PostgresDatabase, *arguments: Any) -> bool:
         done = copy(database, *arguments)
         ((pid,),) = database.query("SELECT pg_backend_pid()")
-        ask(postgres_url, f"SELECT pg_terminate_backend({pid}, 10000)")
+        terminate(postgres_url, pid)
         return done
 
     with monkeypatch.context() as patched:
@@ -160,9 +161,11 @@ def test_of_two_copies_of_the_same_rows_the_second_waits_and_is_undone(postgres_
         with first.transaction():
             assert first.copy(["public", "t"], ["n"], rows)
             waiting = threads.submit(copy, second)
-            while not ask(postgres_url, "SELECT 1 FROM pg_locks WHERE NOT granted"):
-                assert not waiting.done()
-        assert waiting.result(60) is False
+            here = "datname = current_database() AND wait_event_type = 'Lock'"
+            blocked = f"SELECT 1 FROM pg_stat_activity WHERE {here}"
+            wait_until(lambda: waiting.done() or ask(postgres_url, blocked), "a copy that waits")
+            assert not waiting.done()
+        assert waiting.result(DEADLINE_SECONDS) is False
     assert ask(postgres_url, "SELECT count(*), max(n) FROM t") == [(1001, 5000)]
 
 

@@ -17,7 +17,7 @@ from headrace.model.key_range import FULL_RANGE
 from headrace.protocol.messages import Acknowledge, Flush, Load, Open
 from headrace.protocol.stream import RuntimeStream
 from headrace.testing import Runtime
-from tests.connectors.postgres.driving import CLIENT, apply, ask, planned, run, things, write
+from tests.connectors.postgres.driving import CLIENT, apply, ask, planned, run, terminate, things, write
 
 NOTES = things(note={"type": "string"})
 
@@ -30,10 +30,6 @@ def with_password(url: str, password: str) -> str:
 def backend(database: PostgresDatabase) -> int:
     pid: int = database.query("SELECT pg_backend_pid()")[0][0]
     return pid
-
-
-def terminate(url: str, pid: int) -> None:
-    ask(url, f"SELECT pg_terminate_backend({pid}, 10000)")
 
 
 @pytest.mark.parametrize(
@@ -138,11 +134,9 @@ def test_a_stream_whose_backend_is_killed_can_be_tried_again(postgres_url: str) 
     def loads(stream: RuntimeStream) -> None:
         stream.send(Open(materialization, "1", FULL_RANGE))
         stream.receive()
-        run(
-            postgres_url,
-            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
-            " WHERE application_name = 'headrace' AND datname = current_database()",
-        )
+        ours = "application_name = 'headrace' AND datname = current_database()"
+        for (pid,) in ask(postgres_url, f"SELECT pid FROM pg_stat_activity WHERE {ours}"):
+            terminate(postgres_url, pid)
         stream.send(Acknowledge())
         stream.receive()
         stream.send(Load(0, pa.record_batch({"id": [1]})))

@@ -103,6 +103,7 @@ def test_what_memory_cannot_hold_goes_to_a_file(redis_url: str, monkeypatch: pyt
     assert [json.loads(ask(redis_url, "GET", f"things:{row['id']}")) for row in documents] == documents
 
 
+@pytest.mark.processes
 @pytest.mark.full
 def test_a_transaction_of_200_000_documents_in_bounded_memory(redis_url: str) -> None:
     with ConnectorProcess("redis") as connector:

@@ -66,6 +66,7 @@ def peak_megabytes(pid: int) -> float:
     return int(kilobytes) / 1024
 
 
+@pytest.mark.processes
 @pytest.mark.full
 def test_memory_is_bounded() -> None:
     """150 MB of documents in all; what stays in memory is the spool's share and some bytes for each."""

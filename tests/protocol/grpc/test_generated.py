@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 GENERATED = ROOT / "src/headrace/protocol/grpc/gen"
 
 
+@pytest.mark.processes
 def test_the_generated_code_is_current(tmp_path: Path) -> None:
     generate = [sys.executable, str(ROOT / "tools/generate_proto.py"), str(tmp_path)]
     subprocess.run(generate, check=True)
