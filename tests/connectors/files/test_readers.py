@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -44,16 +45,17 @@ def test_a_reader_that_polls_never_sees_part_of_a_transaction(any_endpoint: File
     errors: list[HeadraceError] = []
     seen: list[int] = []
 
+    def seen_since(looks: int) -> Callable[[], bool]:
+        """The look that is under way may have begun before."""
+        return lambda: len(seen) >= looks + 2
+
     def write_on() -> None:
         try:
             for number in range(12):
                 first, second = number * 2 * ROWS, (number * 2 + 1) * ROWS
                 write(view, log, range(first, second), range(second, second + ROWS))
                 if number < 3:  # or it may be over before the reader has had its turns
-                    looks = len(seen)
-                    wait_until(
-                        lambda looks=looks: len(seen) >= looks + 2, "a look that began after the write"
-                    )
+                    wait_until(seen_since(len(seen)), "a look that began after the write")
         except HeadraceError as error:
             errors.append(error)
         finally:
