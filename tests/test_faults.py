@@ -16,7 +16,7 @@ import pytest
 from headrace import faults
 from headrace.errors import EndpointUnavailable
 from headrace.faults import Action, Faults
-from tests.wal.support import await_true
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_what_is_parked_waits_until_it_is_released(folder: Faults) -> None:
     folder.arm("here", Action.PARK)
     waiting = threading.Thread(target=folder.meet, args=("here",))
     waiting.start()
-    await_true(lambda: folder.parked == {"here"})
+    wait_until(lambda: folder.parked == {"here"})
     waiting.join(0.1)
     assert waiting.is_alive()
     folder.release("here")

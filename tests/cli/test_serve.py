@@ -25,13 +25,13 @@ from tests.ingest_process.serving import (
     HEADRACE,
     SCHEMA,
     Serving,
-    eventually,
     exchange,
     hang_up,
     read_back,
     rows,
     write_all,
 )
+from tests.waiting import wait_until
 
 
 def run(
@@ -152,7 +152,7 @@ def test_a_catalog_that_is_not_there_does_not_keep_writes_out(tmp_path: Path) ->
     config = {"catalog": catalog, "ingest": {"commit_interval": "100ms"}}
     with Serving(tmp_path / "data", config=config) as server, server.client() as client:
         assert write_all(client, "orders", [rows(1)], until="OBJECT_STORAGE")
-        eventually(lambda: server.action("health")["status"] == "degraded", "the complaint")
+        wait_until(lambda: server.action("health")["status"] == "degraded", "the complaint")
         assert "no.such.host.invalid" in str(server.action("health")["problems"])
         assert server.stop() == 0
 

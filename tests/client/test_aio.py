@@ -13,11 +13,11 @@ import headrace
 from headrace.client import Tier
 from headrace.errors import Closed, ConfigError, WriteTimeout
 from tests.client.scripted_server import ScriptedServer
-from tests.client.waiting import PATIENCE_SECONDS
+from tests.waiting import DEADLINE_SECONDS
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, PATIENCE_SECONDS))
+    asyncio.run(asyncio.wait_for(work, DEADLINE_SECONDS))
 
 
 def test_writing(server: ScriptedServer) -> None:

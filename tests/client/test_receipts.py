@@ -12,7 +12,7 @@ import pytest
 from headrace.client import Client, Receipt, Tier
 from headrace.errors import Closed, ConfigError, HeadraceError, WriteTimeout
 from tests.client.scripted_server import ScriptedServer
-from tests.client.waiting import PATIENCE_SECONDS, eventually
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 
 def test_a_write_gets_its_lsn_and_passes_every_tier(server: ScriptedServer, client: Client) -> None:
@@ -77,7 +77,7 @@ def test_callbacks_run_when_their_tier_is_reached(server: ScriptedServer, client
         receipts[2].wait("LOCAL_DISK")
         assert called == []
         server.reach(Tier.OBJECT_STORAGE, receipts[1].lsn)
-        eventually(lambda: len(called) == 2)
+        wait_until(lambda: len(called) == 2)
         assert called == [("stored", receipt, "headrace-acks") for receipt in receipts[:2]]
         receipts[0].on("LOCAL_DISK", lambda receipt: note("at once", receipt))
         assert called[2] == ("at once", receipts[0], threading.current_thread().name)
@@ -98,7 +98,7 @@ def test_close_waits_for_callbacks(server: ScriptedServer, client: Client) -> No
     closing = threading.Thread(target=other.close)
     closing.start()
     server.reach(Tier.COMMITTED)
-    closing.join(PATIENCE_SECONDS)
+    closing.join(DEADLINE_SECONDS)
     assert called.is_set()
 
 
@@ -113,7 +113,7 @@ def test_a_callback_that_fails_harms_nobody(
     with client.writer() as writer:
         writer.on_watermark(lambda tier, lsn: 1 / 0)
         writer.write({"a": 1}).on("LOCAL_DISK", fails).on("LOCAL_DISK", lambda _: called.set())
-        assert called.wait(PATIENCE_SECONDS)
+        assert called.wait(DEADLINE_SECONDS)
         writer.write_durable({"a": 2})
     assert "not today" in caplog.text
     assert "division by zero" in caplog.text
@@ -131,7 +131,7 @@ def test_a_callback_may_write_but_does_not_wait_for_room(server: ScriptedServer,
 
     writer = client.writer(max_buffer=1500, linger=0)
     writer.write({"a": "x" * 1000}).on("MEMORY", write_more)
-    eventually(lambda: outcome)
+    wait_until(lambda: outcome)
     assert outcome == ["BufferFull"]
     server.reach(Tier.LOCAL_DISK)
     writer.close()
@@ -150,7 +150,7 @@ def test_a_callback_that_waits_for_its_own_thread_is_told_so(server: ScriptedSer
 
     with client.writer() as writer:
         receipt = writer.write({"a": 1}).on("LOCAL_DISK", wait)
-        eventually(lambda: len(outcome) == 2)
+        wait_until(lambda: len(outcome) == 2)
         assert "a callback cannot wait for it" in outcome[0]
         server.reach(Tier.COMMITTED)
         # At once, on this thread: here it may wait.
@@ -220,7 +220,7 @@ def test_watermarks_for_bulk(server: ScriptedServer, client: Client) -> None:
             writer.wait_watermark("COMMITTED", last.lsn, timeout=0.01)
         server.reach(Tier.COMMITTED)
         assert writer.wait_watermark("COMMITTED", last.lsn) == 1009
-        eventually(lambda: (Tier.COMMITTED, 1009) in heard)
+        wait_until(lambda: (Tier.COMMITTED, 1009) in heard)
 
 
 def test_throttling_is_told(server: ScriptedServer, client: Client) -> None:
@@ -229,9 +229,9 @@ def test_throttling_is_told(server: ScriptedServer, client: Client) -> None:
         receipt = writer.write({"a": 1})
         assert receipt.lsn
         server.throttle("the disk is slow")
-        eventually(lambda: writer.throttled == "the disk is slow")
+        wait_until(lambda: writer.throttled == "the disk is slow")
         with pytest.raises(WriteTimeout, match="holds back: the disk is slow"):
             receipt.wait(timeout=0.01)
         server.throttle(None)
-        eventually(lambda: writer.throttled is None)
+        wait_until(lambda: writer.throttled is None)
         server.reach(Tier.LOCAL_DISK)

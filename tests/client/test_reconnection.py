@@ -25,7 +25,7 @@ from headrace.errors import (
 from tests.client.conftest import QUICK
 from tests.client.proxy import Proxy
 from tests.client.scripted_server import Break, LiveSession, Logged, ScriptedServer, break_at_random
-from tests.client.waiting import PATIENCE_SECONDS, eventually
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 # A port on which no service of any kind listens.
 NOBODY = 1
@@ -48,7 +48,7 @@ def test_a_broken_stream_loses_and_repeats_nothing(
         first = writer.write_durable({"a": 0}, "COMMITTED")
         break_once(server, point)
         receipts = [writer.write({"a": n}) for n in range(1, 20)]
-        writer.flush("COMMITTED", timeout=PATIENCE_SECONDS)
+        writer.flush("COMMITTED", timeout=DEADLINE_SECONDS)
         assert [row["a"] for row in server.rows()] == list(range(20))
         assert [receipt.lsn for receipt in (first, *receipts)] == [logged.lsn for logged in server.log]
         assert all(receipt.level is Tier.COMMITTED for receipt in receipts)
@@ -63,11 +63,11 @@ def test_missed_notices_come_after_a_reconnection(server: ScriptedServer, client
         receipt = writer.write_durable({"a": 1})
         server.proxy.target = NOBODY  # or it is back before anybody has seen it gone
         server.break_streams()
-        eventually(lambda: not server.sessions)
+        wait_until(lambda: not server.sessions)
         server.reach(Tier.COMMITTED)
         server.proxy.target = server.port
-        receipt.wait("COMMITTED", PATIENCE_SECONDS)
-        eventually(lambda: receipt.snapshot_id == 7001)  # told by the notice that follows the session
+        receipt.wait("COMMITTED", DEADLINE_SECONDS)
+        wait_until(lambda: receipt.snapshot_id == 7001)  # told by the notice that follows the session
     assert len(server.log) == 1
 
 
@@ -80,12 +80,12 @@ def test_a_server_that_starts_again() -> None:
         proxy.target = NOBODY
         proxy.cut()
         second = writer.write({"a": 2})
-        eventually(lambda: writer.trouble is not None)
+        wait_until(lambda: writer.trouble is not None)
         with pytest.raises(WriteTimeout, match="the server is not connected: the server cannot be reached"):
             second.wait(timeout=0.01)
         after.log, after.next_lsn = before.log, 2000
         proxy.target = after.port
-        assert second.wait(timeout=PATIENCE_SECONDS).lsn == 2000
+        assert second.wait(timeout=DEADLINE_SECONDS).lsn == 2000
         assert [row["a"] for row in after.rows()] == [1, 2]
         assert first.lsn == 1000
         client.close()
@@ -101,10 +101,10 @@ def test_what_died_in_memory_is_written_again(server: ScriptedServer, client: Cl
         assert receipts[-1].lsn == 1004
         server.reach(Tier.LOCAL_DISK, receipts[1].lsn)
         receipts[1].wait()
-        eventually(lambda: server.taken == len(server.message_sizes))  # or the last goes further by itself
+        wait_until(lambda: server.taken == len(server.message_sizes))  # or the last goes further by itself
         server.auto = Tier.LOCAL_DISK
         server.crash()
-        writer.flush(timeout=PATIENCE_SECONDS)
+        writer.flush(timeout=DEADLINE_SECONDS)
         assert [row["a"] for row in server.rows()] == list(range(5))
         assert [receipt.lsn for receipt in receipts] == [1000, 1001, 1105, 1106, 1107]
         assert all(receipt.error is None for receipt in receipts)
@@ -118,10 +118,10 @@ def test_part_of_a_message_may_have_survived(server: ScriptedServer, client: Cli
         assert server.message_sizes == [5]
         server.reach(Tier.LOCAL_DISK, receipts[2].lsn)
         receipts[2].wait()
-        eventually(lambda: server.taken == 1)
+        wait_until(lambda: server.taken == 1)
         server.auto = Tier.LOCAL_DISK
         server.crash()
-        writer.flush(timeout=PATIENCE_SECONDS)
+        writer.flush(timeout=DEADLINE_SECONDS)
         assert [row["a"] for row in server.rows()] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
         assert server.message_sizes == [5, 2]
         assert [receipt.lsn for receipt in receipts] == [logged.lsn for logged in server.log]
@@ -143,21 +143,21 @@ def test_a_write_that_was_let_go_can_be_lost(server: ScriptedServer, client: Cli
     if not is_told:
         server.lost.clear()
     with pytest.raises(WriteLost, match="LSN 1001 was lost") as raised:
-        gone.wait("COMMITTED", PATIENCE_SECONDS)
+        gone.wait("COMMITTED", DEADLINE_SECONDS)
     assert (raised.value.lsn, raised.value.level) == (1001, "LOCAL_DISK")
     assert isinstance(gone.error, WriteLost)
     assert gone.level is None
-    eventually(lambda: failed)
+    wait_until(lambda: failed)
     assert (safe.error, safe.level) == (None, Tier.COMMITTED)
     # Nobody can be sure to have looked at every receipt, so the writer says it too; and goes on.
     with pytest.raises(WriteLost, match="lost writes up to LSN 1001"):
         writer.flush()
     if is_told:
-        writer.flush("COMMITTED", PATIENCE_SECONDS)  # there is nothing else to wait for
-    assert writer.write_durable({"a": 3}).wait(timeout=PATIENCE_SECONDS).level is Tier.LOCAL_DISK
+        writer.flush("COMMITTED", DEADLINE_SECONDS)  # there is nothing else to wait for
+    assert writer.write_durable({"a": 3}).wait(timeout=DEADLINE_SECONDS).level is Tier.LOCAL_DISK
     assert [row["a"] for row in server.rows()] == [1, 3]
     server.reach(Tier.COMMITTED)
-    writer.flush("COMMITTED", PATIENCE_SECONDS)
+    writer.flush("COMMITTED", DEADLINE_SECONDS)
     writer.close()
 
 
@@ -168,7 +168,7 @@ def test_a_loss_that_is_told_counts_whatever_else_is_told(server: ScriptedServer
         server.lost.append((gone.lsn, gone.lsn))
         server.break_streams()
         with pytest.raises(WriteLost, match="LSN 1000 was lost"):
-            gone.wait("COMMITTED", PATIENCE_SECONDS)
+            gone.wait("COMMITTED", DEADLINE_SECONDS)
         assert (kept.error, kept.level) == (None, Tier.LOCAL_DISK)
 
 
@@ -179,9 +179,9 @@ def test_retaining_until_object_storage_survives_the_loss_of_a_disk(
     with client.writer(linger=0, reconnect=QUICK, retain="OBJECT_STORAGE") as writer:
         receipt = writer.write_durable({"a": 1})
         server.lose_disk()
-        eventually(lambda: receipt.lsn != 1000)
+        wait_until(lambda: receipt.lsn != 1000)
         server.reach(Tier.OBJECT_STORAGE)
-        receipt.wait("OBJECT_STORAGE", PATIENCE_SECONDS)
+        receipt.wait("OBJECT_STORAGE", DEADLINE_SECONDS)
     assert server.rows() == [{"a": 1}]
 
 
@@ -197,7 +197,7 @@ def test_a_write_that_was_committed_and_forgotten_meanwhile(server: ScriptedServ
     server.on_message = commit_and_break
     with client.writer(linger=5, reconnect=QUICK) as writer:
         receipts = [writer.write({"a": n}) for n in range(3)]
-        writer.flush(timeout=PATIENCE_SECONDS)
+        writer.flush(timeout=DEADLINE_SECONDS)
         assert [receipt.lsn for receipt in receipts] == [0, 0, 0]
         assert receipts[0].wait("COMMITTED").level is Tier.COMMITTED
         assert receipts[0].snapshot_id is None
@@ -216,7 +216,7 @@ def test_what_is_committed_is_not_sent_again_to_a_server_that_forgot_the_produce
             server.watermarks = [1000] * 4
             server.log.clear()
             server.break_streams()
-        receipt.wait("COMMITTED", PATIENCE_SECONDS)
+        receipt.wait("COMMITTED", DEADLINE_SECONDS)
         assert server.log == []
         server.auto = Tier.LOCAL_DISK
 
@@ -226,9 +226,9 @@ def test_a_server_that_is_not_there_at_first(server: ScriptedServer) -> None:
     with headrace.connect(f"127.0.0.1:{proxy.port}") as client:
         writer = client.writer(reconnect=QUICK)
         receipt = writer.write({"a": 1})
-        eventually(lambda: writer.trouble)
+        wait_until(lambda: writer.trouble)
         proxy.target = server.port
-        receipt.wait(timeout=PATIENCE_SECONDS)
+        receipt.wait(timeout=DEADLINE_SECONDS)
     proxy.close()
 
 
@@ -237,7 +237,7 @@ def test_giving_up() -> None:
     writer = client.writer(reconnect=Reconnect(first_pause=0.001, longest_pause=0.01, give_up_after=0.05))
     receipt = writer.write({"a": 1})
     with pytest.raises(ServerUnavailable, match="cannot be reached"):
-        receipt.wait(timeout=PATIENCE_SECONDS)
+        receipt.wait(timeout=DEADLINE_SECONDS)
     with pytest.raises(ServerUnavailable, match="cannot be reached"):
         writer.write({"a": 2})
     writer.close()  # what was seen is not said again
@@ -248,7 +248,7 @@ def test_nothing_more_is_taken_while_a_writer_closes() -> None:
     client = headrace.connect(f"127.0.0.1:{NOBODY}")
     writer = client.writer(linger=0, reconnect=QUICK)
     writer.write({"a": 1})
-    eventually(lambda: writer.trouble)
+    wait_until(lambda: writer.trouble)
     writer.write({"a": 2})  # which waits behind the first, and could be joined by others
 
     def close() -> None:
@@ -257,7 +257,7 @@ def test_nothing_more_is_taken_while_a_writer_closes() -> None:
 
     closing = threading.Thread(target=close)
     closing.start()
-    eventually(lambda: writer.is_closed)
+    wait_until(lambda: writer.is_closed)
     with pytest.raises(Closed, match="the writer is closed"):
         writer.write({"a": 3})
     closing.join()
@@ -267,7 +267,7 @@ def test_nothing_more_is_taken_while_a_writer_closes() -> None:
 def test_transient_refusals_are_waited_out(server: ScriptedServer, client: Client) -> None:
     server.refuse_open = [StorageFull("the disk is full"), ServerUnavailable("shutting down")]
     with client.writer(reconnect=QUICK) as writer:
-        writer.write_durable({"a": 1}, timeout=PATIENCE_SECONDS)
+        writer.write_durable({"a": 1}, timeout=DEADLINE_SECONDS)
         assert writer.trouble is None
     assert server.rows() == [{"a": 1}]
 
@@ -278,11 +278,11 @@ def test_a_silent_server_is_taken_for_dead(server: ScriptedServer, client: Clien
     reconnect = Reconnect(first_pause=0.001, longest_pause=0.02, ack_timeout=0.05)
     with client.writer(linger=0, reconnect=reconnect) as writer:
         receipt = writer.write({"a": 1})
-        eventually(lambda: len(server.options) > 1)
+        wait_until(lambda: len(server.options) > 1)
         server.is_mute = False
         server.auto = Tier.LOCAL_DISK
         server.reach(Tier.LOCAL_DISK)
-        receipt.wait(timeout=PATIENCE_SECONDS)
+        receipt.wait(timeout=DEADLINE_SECONDS)
     assert len(server.log) == 1
 
 
@@ -291,9 +291,9 @@ def test_a_server_that_opens_no_session(server: ScriptedServer, client: Client) 
     reconnect = Reconnect(first_pause=0.001, longest_pause=0.02, open_timeout=0.02)
     with client.writer(reconnect=reconnect) as writer:
         receipt = writer.write({"a": 1})
-        eventually(lambda: "did not open a session" in str(writer.trouble))
+        wait_until(lambda: "did not open a session" in str(writer.trouble))
         server._open = opened  # type: ignore[method-assign]
-        receipt.wait(timeout=PATIENCE_SECONDS)
+        receipt.wait(timeout=DEADLINE_SECONDS)
     assert len(server.log) == 1
 
 
@@ -303,10 +303,10 @@ def test_a_stream_that_ends_with_all_said_is_opened_again_with_the_next_write(
     with client.writer(reconnect=QUICK) as writer:
         server.end_after = 1
         writer.write_durable({"a": 1}).wait("COMMITTED")
-        eventually(lambda: not server.sessions)
+        wait_until(lambda: not server.sessions)
         server.end_after = 0
-        eventually(lambda: writer._sender._stream is None)
-        writer.write_durable({"a": 2}, timeout=PATIENCE_SECONDS)
+        wait_until(lambda: writer._sender._stream is None)
+        writer.write_durable({"a": 2}, timeout=DEADLINE_SECONDS)
     assert "reconnects" not in caplog.text
     assert len(server.options) == 2
     assert [row["a"] for row in server.rows()] == [1, 2]
@@ -317,7 +317,7 @@ def test_a_producer_that_somebody_else_uses_too(server: ScriptedServer, client: 
     receipt = mine.write_durable({"a": 1})
     other.write_durable({"a": 2})
     with pytest.raises(Fenced):
-        mine.write_durable({"a": 3}, timeout=PATIENCE_SECONDS)
+        mine.write_durable({"a": 3}, timeout=DEADLINE_SECONDS)
     assert receipt.wait().lsn == 1000
     mine.close()
     other.close()
@@ -332,7 +332,7 @@ def test_writes_of_somebody_else_are_not_taken_for_ours(server: ScriptedServer, 
         server.next_lsn += 10
         server.break_streams()
     with pytest.raises(Fenced, match="another writer uses this producer's id"):
-        writer.write_durable({"a": 2}, timeout=PATIENCE_SECONDS)
+        writer.write_durable({"a": 2}, timeout=DEADLINE_SECONDS)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -367,15 +367,15 @@ def test_whatever_breaks_each_write_is_there_once_and_in_order(
             receipt.on("LOCAL_DISK", partial(count, (number, n)))
             receipts[number].append(receipt)
             if own.random() < 0.05:
-                receipt.wait(timeout=PATIENCE_SECONDS)
+                receipt.wait(timeout=DEADLINE_SECONDS)
 
     threads = [threading.Thread(target=write, args=each) for each in enumerate(writers)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE_SECONDS)
+        thread.join(DEADLINE_SECONDS)
     for writer in writers:
-        writer.close(PATIENCE_SECONDS)
+        writer.close(DEADLINE_SECONDS)
     by_lsn = {logged.lsn: logged for logged in server.log}
     assert len(by_lsn) == len(server.log) == 300
     for number, written in receipts.items():

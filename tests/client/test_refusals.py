@@ -18,7 +18,7 @@ from headrace.errors import (
 )
 from tests.client.conftest import QUICK
 from tests.client.scripted_server import ScriptedServer
-from tests.client.waiting import PATIENCE_SECONDS, eventually
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 
 def refuse_columns(server: ScriptedServer, *names: str) -> None:
@@ -39,15 +39,15 @@ def test_a_schema_error_is_the_message_s_own(server: ScriptedServer, client: Cli
         writer.send_now()
         for receipt in wrong:
             with pytest.raises(SchemaError, match="no column b"):
-                receipt.wait(timeout=PATIENCE_SECONDS)
+                receipt.wait(timeout=DEADLINE_SECONDS)
             with pytest.raises(SchemaError, match="no column b"):
                 _ = receipt.lsn
             assert isinstance(receipt.error, SchemaError)
             assert receipt.level is None
-        after.wait(timeout=PATIENCE_SECONDS)
+        after.wait(timeout=DEADLINE_SECONDS)
         assert (before.lsn, after.lsn) == (1000, 1001)
         server.reach(Tier.COMMITTED)
-        before.wait("COMMITTED", PATIENCE_SECONDS)
+        before.wait("COMMITTED", DEADLINE_SECONDS)
         # A receipt has told of it, so neither this nor the end of the block do.
         writer.flush("COMMITTED")
     assert server.rows() == [{"a": 1}, {"a": 2}]
@@ -57,8 +57,8 @@ def test_the_very_first_write_can_be_refused(server: ScriptedServer, client: Cli
     refuse_columns(server, "b")
     with client.writer(reconnect=QUICK) as writer:
         with pytest.raises(SchemaError):
-            writer.write_durable({"b": 1}, timeout=PATIENCE_SECONDS)
-        writer.write_durable({"a": 1}, timeout=PATIENCE_SECONDS)
+            writer.write_durable({"b": 1}, timeout=DEADLINE_SECONDS)
+        writer.write_durable({"a": 1}, timeout=DEADLINE_SECONDS)
 
 
 def test_a_schema_can_be_refused_when_the_stream_opens(server: ScriptedServer, client: Client) -> None:
@@ -66,8 +66,8 @@ def test_a_schema_can_be_refused_when_the_stream_opens(server: ScriptedServer, c
         writer.write_durable({"a": 1})
         server.refuse_open = [SchemaError("there is no column b")]
         with pytest.raises(SchemaError):
-            writer.write_durable({"b": 1}, timeout=PATIENCE_SECONDS)
-        assert writer.write_durable({"a": 2}, timeout=PATIENCE_SECONDS).lsn == 1001
+            writer.write_durable({"b": 1}, timeout=DEADLINE_SECONDS)
+        assert writer.write_durable({"a": 2}, timeout=DEADLINE_SECONDS).lsn == 1001
 
 
 def test_a_flush_tells_what_no_receipt_has_told(server: ScriptedServer, client: Client) -> None:
@@ -75,8 +75,8 @@ def test_a_flush_tells_what_no_receipt_has_told(server: ScriptedServer, client: 
     writer = client.writer(reconnect=QUICK)
     writer.write({"b": 1})
     with pytest.raises(SchemaError, match="no column b"):
-        writer.flush(timeout=PATIENCE_SECONDS)
-    writer.flush(timeout=PATIENCE_SECONDS)
+        writer.flush(timeout=DEADLINE_SECONDS)
+    writer.flush(timeout=DEADLINE_SECONDS)
     writer.write({"c": 1})
     with pytest.raises(SchemaError, match="no column c"):
         writer.close()
@@ -87,7 +87,7 @@ def test_a_callback_without_an_error_handler_is_nobody_told(server: ScriptedServ
     writer = client.writer(reconnect=QUICK)
     writer.write({"b": 1}).on("LOCAL_DISK", print)
     with pytest.raises(SchemaError):
-        writer.close(PATIENCE_SECONDS)
+        writer.close(DEADLINE_SECONDS)
 
 
 def test_a_callback_hears_of_a_refusal(server: ScriptedServer, client: Client) -> None:
@@ -99,7 +99,7 @@ def test_a_callback_hears_of_a_refusal(server: ScriptedServer, client: Client) -
         # It waits behind the good one, which is not committed, and is told all the same.
         bad = writer.write({"b": 1})
         bad.on("COMMITTED", print, on_error=lambda receipt, error: heard.append((receipt, error)))
-        eventually(lambda: heard)
+        wait_until(lambda: heard)
         assert heard[0][0] is bad
         assert isinstance(heard[0][1], SchemaError)
         assert good.error is None
@@ -111,8 +111,8 @@ def test_a_write_that_is_too_large_for_the_server(server: ScriptedServer, client
     with client.writer(linger=0, max_batch_writes=1, reconnect=QUICK) as writer:
         receipts = [writer.write([{"a": n}] * (3 if n == 2 else 1)) for n in range(5)]
         with pytest.raises(ConfigError, match="more than 2 rows"):
-            receipts[2].wait(timeout=PATIENCE_SECONDS)
-        receipts[4].wait(timeout=PATIENCE_SECONDS)
+            receipts[2].wait(timeout=DEADLINE_SECONDS)
+        receipts[4].wait(timeout=DEADLINE_SECONDS)
     assert [row["a"] for row in server.rows()] == [0, 1, 3, 4]
 
 
@@ -128,9 +128,9 @@ def test_a_terminal_error_ends_the_writer(
     writer.send_now()
     for receipt in receipts:
         with pytest.raises(type(error), match=error.message):
-            receipt.wait(timeout=PATIENCE_SECONDS)
+            receipt.wait(timeout=DEADLINE_SECONDS)
         assert type(receipt.error) is type(error)
-    assert failed.wait(PATIENCE_SECONDS)
+    assert failed.wait(DEADLINE_SECONDS)
     for attempt in (lambda: writer.write({"a": 9}), writer.flush):
         with pytest.raises(type(error), match=error.message):
             attempt()
@@ -144,7 +144,7 @@ def test_what_was_accepted_before_the_end_stands(server: ScriptedServer, client:
     receipt = writer.write_durable({"a": 1})
     server.refuse = lambda batch: Fenced("taken over")
     with pytest.raises(Fenced):
-        writer.write_durable({"a": 2}, timeout=PATIENCE_SECONDS)
+        writer.write_durable({"a": 2}, timeout=DEADLINE_SECONDS)
     assert receipt.wait("LOCAL_DISK").lsn == 1000
     assert receipt.level is Tier.LOCAL_DISK
     with pytest.raises(Fenced):

@@ -13,7 +13,7 @@ from headrace.client import Client, Receipt, Tier
 from headrace.client.groups import Group
 from headrace.errors import BufferFull, Closed, ConfigError
 from tests.client.scripted_server import ScriptedServer
-from tests.client.waiting import PATIENCE_SECONDS, eventually
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 ONE = pa.RecordBatch.from_pylist([{"a": 1}])
 
@@ -44,10 +44,10 @@ def test_lingering_gathers_and_a_flush_does_not_wait_for_it(server: ScriptedServ
         for _ in range(100):
             writer.write(ONE)
         assert server.message_sizes == []
-        writer.flush(timeout=PATIENCE_SECONDS)
+        writer.flush(timeout=DEADLINE_SECONDS)
         assert server.message_sizes == [100]
         writer.write(ONE)
-        writer.write_durable(ONE, timeout=PATIENCE_SECONDS)
+        writer.write_durable(ONE, timeout=DEADLINE_SECONDS)
         assert server.message_sizes == [100, 2]
         writer.write(ONE)
     assert server.message_sizes == [100, 2, 1]
@@ -129,7 +129,7 @@ def test_a_full_buffer_refuses(server: ScriptedServer, client: Client) -> None:
         receipts: list[Receipt] = []
         with pytest.raises(BufferFull, match="10000 bytes is full"):
             receipts.extend(writer.write({"a": "x" * 1000}) for _ in range(10_000))
-        eventually(lambda: len(server.log) >= 5)
+        wait_until(lambda: len(server.log) >= 5)
         assert len(server.log) <= 20
         server.auto = Tier.LOCAL_DISK
         server.reach(Tier.LOCAL_DISK)
@@ -149,11 +149,11 @@ def test_a_full_buffer_waits(server: ScriptedServer, client: Client) -> None:
     with client.writer(linger=0, max_buffer=10_000) as writer:
         writing = threading.Thread(target=write)
         writing.start()
-        eventually(lambda: len(server.log) >= 5)
+        wait_until(lambda: len(server.log) >= 5)
         assert len(written) < 30
         server.auto = Tier.LOCAL_DISK
         server.reach(Tier.LOCAL_DISK)
-        writing.join(PATIENCE_SECONDS)
+        writing.join(DEADLINE_SECONDS)
         assert len(written) == 50
     assert len(server.log) == 50
 
@@ -178,10 +178,10 @@ def test_who_waits_for_room_hears_of_the_end(server: ScriptedServer, client: Cli
 
     waiting = threading.Thread(target=write)
     waiting.start()
-    eventually(lambda: server.log)
+    wait_until(lambda: server.log)
     with pytest.raises(Exception, match="LOCAL_DISK"):
         writer.close(timeout=0.01)
-    waiting.join(PATIENCE_SECONDS)
+    waiting.join(DEADLINE_SECONDS)
     assert ended.is_set()
 
 

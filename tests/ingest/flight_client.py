@@ -10,7 +10,7 @@ from typing import Any, Self
 import pyarrow as pa
 from pyarrow import flight
 
-from tests.wal.support import PATIENCE, await_true
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 Ack = tuple[int, str, bool]
 
@@ -58,14 +58,14 @@ class Stream:
         return [lsn for lsn, of, _ in list(self.acks) if of == level]
 
     def await_count(self, level: str, count: int) -> list[int]:
-        await_true(lambda: len(self.lsns(level)) >= count or self.error, f"{count} writes at {level}")
+        wait_until(lambda: len(self.lsns(level)) >= count or self.error, f"{count} writes at {level}")
         if self.error:
             raise self.error
         return self.lsns(level)
 
     def said(self, key: str) -> Any:
         """The first thing that the server said under a key."""
-        await_true(lambda: any(key in message for message in self.messages) or self.error, f"a message {key}")
+        wait_until(lambda: any(key in message for message in self.messages) or self.error, f"a message {key}")
         return next(message[key] for message in self.messages if key in message)
 
     def done(self) -> Exception | None:
@@ -74,13 +74,13 @@ class Stream:
         return self.join()
 
     def join(self) -> Exception | None:
-        self._thread.join(PATIENCE)
+        self._thread.join(DEADLINE_SECONDS)
         assert not self._thread.is_alive()
         return self.error
 
     def hang_up(self) -> None:
         self.reader.cancel()
-        self._thread.join(PATIENCE)
+        self._thread.join(DEADLINE_SECONDS)
         self._client.close()
 
     def __enter__(self) -> Self:

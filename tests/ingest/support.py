@@ -27,14 +27,12 @@ from headrace.wal.files import Files
 from headrace.wal.segments import Segment, map_segment
 from headrace.wal.state import Committed
 from headrace.wal.writer import LogLimits
-from tests.wal.support import PATIENCE, await_true
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 __all__ = [
-    "PATIENCE",
     "FakeIceberg",
     "LocalSession",
     "Store",
-    "await_true",
     "running_engine",
     "running_server",
 ]
@@ -122,7 +120,7 @@ class Store(SegmentStore):
     def _pass(self) -> None:
         if not self._open.is_set():
             self.holding.set()
-            assert self._open.wait(PATIENCE)
+            assert self._open.wait(DEADLINE_SECONDS)
         if self.broken:
             raise EndpointUnavailable(self.broken)
 
@@ -168,7 +166,7 @@ class FakeIceberg:
         self.jobs.append(job)
         if not self._open.is_set():
             self.holding.set()
-            assert self._open.wait(PATIENCE)
+            assert self._open.wait(DEADLINE_SECONDS)
         if self.problem and not self.answers_lost:
             raise self.problem
         with self._committing:
@@ -229,19 +227,19 @@ class LocalSession:
         """Sends a write and waits for its LSN; for a session that hears of MEMORY."""
         before = len(self.lsns("MEMORY"))
         self.send(batch(*ids), **metadata)
-        await_true(lambda: len(self.lsns("MEMORY")) > before or self.error, "an acknowledgement")
+        wait_until(lambda: len(self.lsns("MEMORY")) > before or self.error, "an acknowledgement")
         return self.lsns("MEMORY")[-1]
 
     def lsns(self, level: str) -> list[int]:
         return [lsn for lsn, of in list(self.acks) if of == level]
 
     def await_level(self, lsn: int, level: str) -> None:
-        await_true(lambda: lsn in self.lsns(level), f"LSN {lsn} at {level}")
+        wait_until(lambda: lsn in self.lsns(level), f"LSN {lsn} at {level}")
 
     def done(self) -> None:
         """Ends the stream as a client does that is done writing, and waits until the server is."""
         self._incoming.put(None)
-        self._thread.join(PATIENCE)
+        self._thread.join(DEADLINE_SECONDS)
         assert not self._thread.is_alive()
 
     def hang_up(self) -> None:
@@ -250,13 +248,13 @@ class LocalSession:
         self._incoming.put(None)
 
     def join(self) -> BaseException | None:
-        self._thread.join(PATIENCE)
+        self._thread.join(DEADLINE_SECONDS)
         assert not self._thread.is_alive()
         return self.error
 
     @property
     def greeting(self) -> dict[str, Any]:
-        await_true(lambda: any("session" in message for message in self.messages))
+        wait_until(lambda: any("session" in message for message in self.messages))
         greeting: dict[str, Any] = next(one["session"] for one in self.messages if "session" in one)
         return greeting
 
@@ -266,7 +264,7 @@ class LocalSession:
     def __exit__(self, kind: type | None, _: BaseException | None, __: TracebackType | None) -> None:
         if self._thread.is_alive():
             self.hang_up()
-            self._thread.join(PATIENCE)
+            self._thread.join(DEADLINE_SECONDS)
 
     # What the server calls.
 

@@ -19,7 +19,7 @@ from headrace.ingest.producers import Run
 from headrace.ingest.progress import Progress
 from headrace.ingest.statistics import Statistics
 from headrace.model.tiers import Tier
-from tests.wal.support import PATIENCE, await_true
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 MEMORY, LOCAL_DISK, OBJECT_STORAGE, COMMITTED = (tier.name for tier in Tier)
 
@@ -53,7 +53,7 @@ class Client:
 
     def _write(self, batch: pa.RecordBatch | None, metadata: dict[str, Any] | None) -> None:
         self.writing.set()
-        assert self._reads.wait(PATIENCE)
+        assert self._reads.wait(DEADLINE_SECONDS)
         if self.error:
             raise self.error
         if batch is not None:
@@ -91,7 +91,7 @@ def desk() -> Iterator[Desk]:
     yield desk
     for announcer in desk.announcers:
         announcer.stop()
-        announcer.join(PATIENCE)
+        announcer.join(DEADLINE_SECONDS)
 
 
 def advance_all(progress: Progress, lsn: int, snapshot_id: int = 1) -> None:
@@ -102,16 +102,16 @@ def advance_all(progress: Progress, lsn: int, snapshot_id: int = 1) -> None:
 
 def finish(announcer: Announcer) -> None:
     announcer.finish()
-    assert announcer.join(PATIENCE)
+    assert announcer.join(DEADLINE_SECONDS)
 
 
 def test_each_write_is_told_of_once_at_each_tier(desk: Desk) -> None:
     announcer, client = desk.open()
     announcer.wrote(5, 3, 0)
-    await_true(lambda: len(client.rows()) == 3)
+    wait_until(lambda: len(client.rows()) == 3)
     assert client.rows() == [(lsn, MEMORY, False) for lsn in (5, 6, 7)]
     desk.progress.advance(Tier.LOCAL_DISK, 6)
-    await_true(lambda: len(client.rows()) == 5)
+    wait_until(lambda: len(client.rows()) == 5)
     advance_all(desk.progress, 7)
     finish(announcer)
     for level in (LOCAL_DISK, OBJECT_STORAGE, COMMITTED):
@@ -142,7 +142,7 @@ def test_committed_comes_in_one_message_for_each_snapshot(desk: Desk) -> None:
     announcer, client = desk.open({"levels": ["COMMITTED"]})
     client.stop_reading()
     announcer.say({"so": "that it waits in a write"})
-    assert client.writing.wait(PATIENCE)
+    assert client.writing.wait(DEADLINE_SECONDS)
     for first in (1, 4):
         announcer.wrote(first, 2, 0)
     desk.progress.advance_committed("orders", 2, 71)
@@ -161,13 +161,13 @@ def test_more_rows_than_a_message_has_are_told_of_at_once(desk: Desk, acks: str,
     count = 3 * MOST_ROWS + 7
     client.stop_reading()
     announcer.say({"so": "that it waits in a write"})
-    assert client.writing.wait(PATIENCE)
+    assert client.writing.wait(DEADLINE_SECONDS)
     for first in range(1, count + 1, 1000):
         announcer.wrote(first, min(1000, count + 1 - first), 0)
     advance_all(desk.progress, count)
     getattr(announcer, ending)()
     client.read_again()
-    assert announcer.join(PATIENCE)
+    assert announcer.join(DEADLINE_SECONDS)
     for tier in Tier:
         told = client.lsns(tier.name)
         assert told == (list(range(1, count + 1)) if acks == "per-lsn" else [count])
@@ -179,7 +179,7 @@ def test_a_watermark_stands_for_all_below_it_whatever_was_sent_again(desk: Desk)
     announcer, client = desk.open({"acks": "watermark", "producer": "a"})
     client.stop_reading()
     announcer.say({"so": "that it waits in a write"})
-    assert client.writing.wait(PATIENCE)
+    assert client.writing.wait(DEADLINE_SECONDS)
     announcer.wrote(100, 10, 50)
     announcer.wrote_before([Run(1, 30, 5)])
     advance_all(desk.progress, 109)
@@ -197,7 +197,7 @@ def test_a_watermark_of_each_snapshot_is_told(desk: Desk) -> None:
     announcer, client = desk.open({"acks": "watermark", "levels": ["COMMITTED"]})
     client.stop_reading()
     announcer.say({"so": "that it waits in a write"})
-    assert client.writing.wait(PATIENCE)
+    assert client.writing.wait(DEADLINE_SECONDS)
     announcer.wrote(1, 5, 0)
     desk.progress.advance_committed("orders", 2, 71)
     desk.progress.advance_committed("orders", 5, 72)
@@ -210,7 +210,7 @@ def test_a_watermark_of_each_snapshot_is_told(desk: Desk) -> None:
 def test_sequence_numbers_are_told_with_the_first_acknowledgement(desk: Desk) -> None:
     announcer, client = desk.open({"producer": "a"})
     announcer.wrote(10, 2, 5)
-    await_true(lambda: client.lsns(MEMORY) == [10, 11])
+    wait_until(lambda: client.lsns(MEMORY) == [10, 11])
     batch, said = client.batches[0]
     assert batch is not None
     assert said == {"assigned": [[5, 10, 2]]}
@@ -229,7 +229,7 @@ def test_what_is_sent_again_is_told_of_at_the_tiers_that_it_has(desk: Desk) -> N
     desk.progress.advance(Tier.LOCAL_DISK, 50)
     announcer, client = desk.open({"producer": "a"})
     announcer.wrote_before([Run(1, 0, 3), Run(4, 40, 2)])  # of the first three nothing is remembered
-    await_true(lambda: client.lsns(LOCAL_DISK) == [40, 41])
+    wait_until(lambda: client.lsns(LOCAL_DISK) == [40, 41])
     assert client.lsns(MEMORY) == [40, 41]
     assert client.batches[0][1] == {"assigned": [[1, 0, 3], [4, 40, 2]]}
     advance_all(desk.progress, 50)
@@ -241,7 +241,7 @@ def test_resuming_tells_of_every_tier_but_the_first(desk: Desk) -> None:
     advance_all(desk.progress, 8)
     announcer, client = desk.open({"producer": "a", "resume_after": 5})
     announcer.resume([Run(1, 6, 5)])
-    await_true(lambda: client.lsns(COMMITTED) == [6, 7, 8])
+    wait_until(lambda: client.lsns(COMMITTED) == [6, 7, 8])
     advance_all(desk.progress, 10)
     announcer.wrote(11, 1, 6)
     advance_all(desk.progress, 11)
@@ -254,7 +254,7 @@ def test_a_client_that_sent_no_options_gets_no_message_without_a_batch(desk: Des
     announcer, client = desk.open()
     announcer.say({"throttled": "reason"})
     announcer.wrote(1, 1, 0)
-    await_true(lambda: client.batches)
+    wait_until(lambda: client.batches)
     assert client.batches[0][1] is None
 
 
@@ -262,7 +262,7 @@ def test_a_client_that_does_not_read_holds_up_nobody(desk: Desk) -> None:
     deaf, its_client = desk.open()
     its_client.stop_reading()
     deaf.wrote(1, 1, 0)
-    assert its_client.writing.wait(PATIENCE)
+    assert its_client.writing.wait(DEADLINE_SECONDS)
     announcer, client = desk.open()
     announcer.wrote(2, 5, 0)
     advance_all(desk.progress, 10)
@@ -281,7 +281,7 @@ def test_a_dead_client_ends_the_thread(desk: Desk, error: Exception) -> None:
     announcer, client = desk.open()
     client.error = error
     announcer.wrote(1, 1, 0)
-    assert announcer.join(PATIENCE)
+    assert announcer.join(DEADLINE_SECONDS)
     assert announcer.is_broken
 
 

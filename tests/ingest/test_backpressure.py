@@ -13,15 +13,8 @@ from headrace.ingest.session import SessionLimits
 from headrace.model.tiers import Tier
 from headrace.wal.segments import segment_files
 from headrace.wal.writer import LogLimits
-from tests.ingest.support import (
-    FakeIceberg,
-    LocalSession,
-    Store,
-    await_true,
-    batch,
-    running_engine,
-    write_all,
-)
+from tests.ingest.support import FakeIceberg, LocalSession, Store, batch, running_engine, write_all
+from tests.waiting import wait_until
 from tests.wal.support import Disk
 
 MEMORY, LOCAL_DISK, OBJECT_STORAGE, COMMITTED = (tier.name for tier in Tier)
@@ -38,18 +31,18 @@ def test_a_stream_waits_while_too_much_log_waits_for_the_store(tmp_path: Path, i
         running_engine(tmp_path / "data", store=store, most_log_bytes=2_000, log=log) as engine,
         LocalSession(engine, options={"levels": ["MEMORY"]}) as session,
     ):
-        await_true(lambda: session.send(batch(1)) and any(one.throttled for one in engine.sessions()))
+        wait_until(lambda: session.send(batch(1)) and any(one.throttled for one in engine.sessions()))
         assert "bytes of log wait for object storage" in str(engine.sessions()[0].throttled)
-        await_true(lambda: "wait for object storage" in str(session.messages), "word of it")
+        wait_until(lambda: "wait for object storage" in str(session.messages), "word of it")
         assert engine.health()["status"] == "degraded"
         assert engine._intake.mark().wait(20)  # what was sent is counted
         taken = engine.statistics().writes
         session.send(batch(2))
-        await_true(lambda: engine.upload_failures > 1)
+        wait_until(lambda: engine.upload_failures > 1)
         assert engine.statistics().writes == taken
         store.broken = None
-        await_true(lambda: {"throttled": None} in session.messages)
-        await_true(lambda: engine.statistics().writes > taken)
+        wait_until(lambda: {"throttled": None} in session.messages)
+        wait_until(lambda: engine.statistics().writes > taken)
 
 
 def test_log_that_is_only_kept_for_its_state_does_not_stop_a_stream(
@@ -79,13 +72,13 @@ def test_a_session_waits_for_the_disk_and_others_do_not(tmp_path: Path, iceberg:
         with LocalSession(engine, options=options) as greedy, LocalSession(engine) as modest:
             for number in range(20):
                 greedy.send(batch(number))
-            await_true(lambda: any(one.throttled for one in engine.sessions()))
-            await_true(lambda: "the disk is slower than the writers" in str(greedy.messages))
+            wait_until(lambda: any(one.throttled for one in engine.sessions()))
+            wait_until(lambda: "the disk is slower than the writers" in str(greedy.messages))
             lsn = modest.write(1)
             disk.let_go()
             modest.await_level(lsn, LOCAL_DISK)
-            await_true(lambda: len(greedy.lsns(MEMORY)) == 20)
-            await_true(lambda: {"throttled": None} in greedy.messages)
+            wait_until(lambda: len(greedy.lsns(MEMORY)) == 20)
+            wait_until(lambda: {"throttled": None} in greedy.messages)
 
 
 def test_a_session_waits_while_the_log_is_full(tmp_path: Path, iceberg: FakeIceberg) -> None:
@@ -96,10 +89,10 @@ def test_a_session_waits_while_the_log_is_full(tmp_path: Path, iceberg: FakeIceb
         disk.hold()
         for number in range(20):
             session.send(batch(number))
-        await_true(lambda: any(one.throttled for one in engine.sessions()))
+        wait_until(lambda: any(one.throttled for one in engine.sessions()))
         assert len(session.lsns(MEMORY)) < 20
         disk.let_go()
-        await_true(lambda: len(session.lsns(LOCAL_DISK)) == 21)
+        wait_until(lambda: len(session.lsns(LOCAL_DISK)) == 21)
 
 
 def test_a_session_waits_while_too_many_writes_are_not_announced(
@@ -111,7 +104,7 @@ def test_a_session_waits_while_too_many_writes_are_not_announced(
             for number in range(4):  # in turn, so that no two are neighbours
                 session.write(number)
                 other.write(number)
-            await_true(lambda: session.send(batch(5)) and any(one.throttled for one in engine.sessions()))
+            wait_until(lambda: session.send(batch(5)) and any(one.throttled for one in engine.sessions()))
             session.hang_up()
             assert isinstance(session.join(), flight.FlightCancelledError)
         assert engine.sessions() == []

@@ -24,12 +24,12 @@ from tests.ingest.support import (
     FakeIceberg,
     LocalSession,
     Store,
-    await_true,
     batch,
     running_engine,
     settings_for,
     write_all,
 )
+from tests.waiting import wait_until
 from tests.wal.support import NO_SPACE, Disk
 
 MEMORY, LOCAL_DISK, OBJECT_STORAGE, COMMITTED = (tier.name for tier in Tier)
@@ -44,7 +44,7 @@ def test_no_write_is_at_object_storage_while_puts_fail(tmp_path: Path, iceberg: 
     with running_engine(tmp_path / "data", store=store) as engine, LocalSession(engine) as session:
         lsn = session.write(1)
         session.await_level(lsn, LOCAL_DISK)
-        await_true(lambda: engine.upload_failures > 1)
+        wait_until(lambda: engine.upload_failures > 1)
         assert session.lsns(OBJECT_STORAGE) == session.lsns(COMMITTED) == []
         assert engine.watermarks()[OBJECT_STORAGE] < lsn
         assert engine.health()["status"] == "degraded"
@@ -76,7 +76,7 @@ def test_no_write_is_committed_while_commits_fail_or_hang(tmp_path: Path, iceber
     with running_engine(tmp_path) as engine, LocalSession(engine) as session:
         lsn = session.write(1)
         session.await_level(lsn, OBJECT_STORAGE)
-        await_true(lambda: engine.commit_failures > 1)
+        wait_until(lambda: engine.commit_failures > 1)
         assert session.lsns(COMMITTED) == []
         assert "the catalog is down" in engine.health()["problems"]
         iceberg.hold()
@@ -96,7 +96,7 @@ def test_a_commit_whose_answer_is_lost_is_told_of_once_it_is_known(
     iceberg.answers_lost = True
     with running_engine(tmp_path) as engine, LocalSession(engine) as session:
         lsn = session.write(1)
-        await_true(lambda: engine.commit_failures > 1)
+        wait_until(lambda: engine.commit_failures > 1)
         assert session.lsns(COMMITTED) == []
         iceberg.answers_lost = False
         session.await_level(lsn, COMMITTED)
@@ -112,7 +112,7 @@ def test_whatever_a_commit_raises_the_next_is_tried(
     iceberg.problem = defect  # type: ignore[assignment]
     with running_engine(tmp_path) as engine:
         [lsn] = write_all(engine, 1)
-        await_true(lambda: engine.commit_failures > 1)
+        wait_until(lambda: engine.commit_failures > 1)
         iceberg.problem = None
         engine.flush(Tier.COMMITTED, 20)
     assert iceberg.lsns == {"orders": [lsn]}
@@ -156,12 +156,12 @@ def test_a_full_disk_refuses_writes_by_name_and_heals_by_itself(tmp_path: Path, 
         disk.write_errors += [NO_SPACE] * 1000
         with LocalSession(engine) as session:
             waiting = session.write(2)
-            await_true(lambda: engine.refusal() is not None)
+            wait_until(lambda: engine.refusal() is not None)
             assert isinstance(engine.refusal(), StorageFull)
             assert session.lsns(LOCAL_DISK) == []
             disk.write_errors.clear()
             session.await_level(waiting, LOCAL_DISK)
-            await_true(lambda: engine.refusal() is None)
+            wait_until(lambda: engine.refusal() is None)
             after = session.write(3)
             engine.flush(Tier.COMMITTED, 20)
     assert iceberg.lsns == {"orders": [before, waiting, after]}
@@ -214,11 +214,11 @@ def test_what_was_committed_before_a_crash_is_found_in_the_tables(
     iceberg.answers_lost = True
     with running_engine(tmp_path) as engine:
         [lsn] = write_all(engine, 1)
-        await_true(lambda: engine.commit_failures)
+        wait_until(lambda: engine.commit_failures)
     iceberg.answers_lost = False
     jobs = len(iceberg.jobs)
     with running_engine(tmp_path) as engine:
-        await_true(lambda: engine.tier_of(lsn) == COMMITTED)
+        wait_until(lambda: engine.tier_of(lsn) == COMMITTED)
     assert len(iceberg.jobs) == jobs
     assert iceberg.lsns == {"orders": [lsn]}
 
@@ -243,7 +243,7 @@ def test_collections_and_their_changes_survive_a_restart_and_the_loss_of_the_dis
         write_all(engine, 1)
         with LocalSession(engine) as session:
             session.send(pa.record_batch({"id": pa.array([1]), "name": pa.array(["x"])}))
-            await_true(lambda: session.acks)
+            wait_until(lambda: session.acks)
         check(engine)
         engine.flush(Tier.OBJECT_STORAGE, 20)
     with running_engine(tmp_path / "data", store_url=url) as engine:

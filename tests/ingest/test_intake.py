@@ -20,7 +20,8 @@ from headrace.ingest.progress import now_us
 from headrace.ingest.statistics import Statistics
 from headrace.wal.groups import Entry, WriteStream
 from headrace.wal.writer import LogWriter
-from tests.ingest.support import PATIENCE, FakeIceberg, LocalSession, await_true, batch, running_engine
+from tests.ingest.support import FakeIceberg, LocalSession, batch, running_engine
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 STREAM = WriteStream("orders", b"")
 
@@ -42,7 +43,7 @@ class Log:
         self.attempts += 1
         if not self.open.is_set():
             self.holding.set()
-            assert self.open.wait(PATIENCE)
+            assert self.open.wait(DEADLINE_SECONDS)
         if self.problem is not None:
             raise self.problem
         self.entries.append(entry)
@@ -86,11 +87,11 @@ class Fixture:
         """Keeps the intake busy with a write, so that what follows gathers."""
         self.log.open.clear()
         self.put(source, 0, seq=seq)
-        assert self.log.holding.wait(PATIENCE)
+        assert self.log.holding.wait(DEADLINE_SECONDS)
 
     def settle(self) -> None:
         self.log.open.set()
-        assert self.intake.mark().wait(PATIENCE)
+        assert self.intake.mark().wait(DEADLINE_SECONDS)
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def fixture() -> Iterator[Fixture]:
     made = Fixture()
     yield made
     made.log.open.set()
-    made.intake.close(PATIENCE)
+    made.intake.close(DEADLINE_SECONDS)
 
 
 def test_what_gathered_is_one_message_of_many_writes(fixture: Fixture) -> None:
@@ -182,8 +183,8 @@ def test_a_full_disk_is_waited_for(fixture: Fixture) -> None:
     source = fixture.source(producer)
     fixture.log.problem = StorageFull("no space left")
     fixture.put(source, 1, seq=1)
-    await_true(lambda: fixture.log.attempts > 1)
-    assert producer.lock.acquire(timeout=PATIENCE), "which those want who make room on the disk"
+    wait_until(lambda: fixture.log.attempts > 1)
+    assert producer.lock.acquire(timeout=DEADLINE_SECONDS), "which those want who make room on the disk"
     producer.lock.release()
     announcer: Any = source.announcer
     assert announcer.wrote_calls == []
@@ -198,7 +199,7 @@ def test_what_was_put_before_the_end_is_written(fixture: Fixture) -> None:
     fixture.hold(source)
     fixture.put(source, 1)
     threading.Timer(0.05, fixture.log.open.set).start()
-    fixture.intake.close(PATIENCE)
+    fixture.intake.close(DEADLINE_SECONDS)
     assert fixture.log.ids() == [[0], [1]]
 
 
@@ -224,7 +225,7 @@ def test_what_is_refused_while_it_waits_for_the_disk_is_not_written_when_it_heal
     source, other = fixture.source(), fixture.source()
     fixture.log.problem = StorageFull("no space left")
     fixture.put(source, 1)
-    await_true(lambda: fixture.log.attempts > 1)
+    wait_until(lambda: fixture.log.attempts > 1)
     fixture.put(source, 2)
     fixture.put(other, 3)
     source.refusal = fixture.log.problem
@@ -239,12 +240,12 @@ def test_a_disk_that_heals_while_the_server_stops_leaves_no_gap(fixture: Fixture
     source = fixture.source(producer)
     fixture.log.problem = StorageFull("no space left")
     fixture.put(source, 1, seq=1)
-    await_true(lambda: fixture.log.attempts > 1)
+    wait_until(lambda: fixture.log.attempts > 1)
     fixture.put(source, 2, seq=5)
     fixture.intake._closing = True
-    await_true(lambda: source.refusal is not None)
+    wait_until(lambda: source.refusal is not None)
     fixture.log.problem = None
-    fixture.intake.close(PATIENCE)
+    fixture.intake.close(DEADLINE_SECONDS)
     assert fixture.log.entries == []
     assert producer.last_seq == 0
 
@@ -257,7 +258,7 @@ def test_a_producer_is_not_forgotten_while_its_writes_are_on_the_way(
 
     def hesitant(self: LogWriter, entry: Entry) -> int:
         held.set()
-        assert let_go.wait(PATIENCE)
+        assert let_go.wait(DEADLINE_SECONDS)
         return append(self, entry)
 
     monkeypatch.setattr(LogWriter, "append", hesitant)
@@ -265,7 +266,7 @@ def test_a_producer_is_not_forgotten_while_its_writes_are_on_the_way(
     with running_engine(tmp_path) as engine:
         with LocalSession(engine, options=options) as before:
             before.send(batch(1), seq=1)
-            assert held.wait(PATIENCE)
+            assert held.wait(DEADLINE_SECONDS)
         engine._producers.forget_silent(now_us())
         let_go.set()
         with LocalSession(engine, options=options) as after:
@@ -278,7 +279,7 @@ def test_a_dictionary_counts_as_what_it_stands_for(tmp_path: Path, iceberg: Fake
     with running_engine(tmp_path) as engine, LocalSession(engine) as session:
         session.send(pa.record_batch({"name": names}))
         session.send(pa.record_batch({"name": names}))
-        await_true(lambda: len(session.lsns("MEMORY")) == 2)
+        wait_until(lambda: len(session.lsns("MEMORY")) == 2)
         assert engine.sessions()[0]._unsynced_bytes > 2 * 1_000 * len(text)
 
 
@@ -291,7 +292,7 @@ def test_who_takes_over_hears_of_what_the_holder_before_was_let_write(
 
     def hesitant(self: LogWriter, entry: Entry) -> int:
         held.set()
-        assert let_go.wait(PATIENCE)
+        assert let_go.wait(DEADLINE_SECONDS)
         return append(self, entry)
 
     options = {"producer": "p"}
@@ -300,9 +301,9 @@ def test_who_takes_over_hears_of_what_the_holder_before_was_let_write(
             before.write(1, seq=1)
             monkeypatch.setattr(LogWriter, "append", hesitant)
             somebody.send(batch(0))
-            assert held.wait(PATIENCE)
+            assert held.wait(DEADLINE_SECONDS)
             before.send(batch(2), seq=2)
-            await_true(lambda: bool(engine._intake._queue))
+            wait_until(lambda: bool(engine._intake._queue))
             with LocalSession(engine, options=options) as after:
                 time.sleep(0.05)
                 assert after.messages == []

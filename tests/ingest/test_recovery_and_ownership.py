@@ -22,12 +22,12 @@ from tests.ingest.support import (
     FakeIceberg,
     LocalSession,
     Store,
-    await_true,
     batch,
     running_engine,
     settings_for,
     write_all,
 )
+from tests.waiting import wait_until
 
 MEMORY, LOCAL_DISK, OBJECT_STORAGE, COMMITTED = (tier.name for tier in Tier)
 
@@ -46,14 +46,14 @@ def test_segments_are_removed_after_they_are_committed_and_not_before(
             write_all(engine, number, level=Tier.OBJECT_STORAGE)
         write_all(engine, 1, collection="others", level=Tier.COMMITTED)
         rounds = len(iceberg.jobs)
-        await_true(lambda: len(iceberg.jobs) > rounds + 2, "more rounds")
+        wait_until(lambda: len(iceberg.jobs) > rounds + 2, "more rounds")
         assert store.numbers()[0] == 1
         assert len(store.numbers()) > 20
         assert store.removed == []
         del iceberg.problems["orders"]
         engine.flush(Tier.COMMITTED, 20)
-        await_true(lambda: len(store.numbers()) < 10)
-        await_true(lambda: segment_files(tmp_path / "data/wal")[0].name == _first_name(store))
+        wait_until(lambda: len(store.numbers()) < 10)
+        wait_until(lambda: segment_files(tmp_path / "data/wal")[0].name == _first_name(store))
     assert iceberg.lsns["orders"] == list(range(1, 21))
 
 
@@ -66,7 +66,7 @@ def test_the_state_survives_the_removal_of_segments(tmp_path: Path, iceberg: Fak
     with running_engine(tmp_path / "data", store=store) as engine:
         with LocalSession(engine, options={"producer": "till"}) as session:
             session.write(1, seq=7)
-        await_true(lambda: _write_and_look(engine, store) > 5)
+        wait_until(lambda: _write_and_look(engine, store) > 5)
         lost = engine.lost()
     for data in (tmp_path / "data", tmp_path / "new"):
         with running_engine(data, store=store) as engine:
@@ -76,7 +76,7 @@ def test_the_state_survives_the_removal_of_segments(tmp_path: Path, iceberg: Fak
                 assert session.greeting["last_seq"] == 7
                 assert session.greeting["watermarks"][COMMITTED] > 1
                 session.send(batch(1), seq=7)
-                await_true(lambda: any("assigned" in message for message in session.messages))
+                wait_until(lambda: any("assigned" in message for message in session.messages))
     assert iceberg.lsns["orders"] == [1]
 
 
@@ -94,7 +94,7 @@ def test_objects_that_cannot_be_removed_are_removed_later_and_in_order(
     with running_engine(tmp_path / "data", store=store) as engine:
         for number in range(12):
             write_all(engine, number, level=Tier.COMMITTED)
-        await_true(lambda: segment_files(tmp_path / "data/wal")[0].name > _first_name(store))
+        wait_until(lambda: segment_files(tmp_path / "data/wal")[0].name > _first_name(store))
     # The next process knows of them too, though their files are gone.
     store.removing_fails = False
     with running_engine(tmp_path / "data", store=store) as engine:
@@ -102,7 +102,7 @@ def test_objects_that_cannot_be_removed_are_removed_later_and_in_order(
             write_all(engine, number, level=Tier.COMMITTED)
             numbers = store.numbers()
             assert numbers == list(range(numbers[0], numbers[-1] + 1))
-        await_true(lambda: segment_files(tmp_path / "data/wal")[0].name == _first_name(store))
+        wait_until(lambda: segment_files(tmp_path / "data/wal")[0].name == _first_name(store))
     assert store.removed == sorted(store.removed)
     with running_engine(tmp_path / "new", store=store):
         pass
@@ -223,10 +223,10 @@ def test_two_servers_with_copies_of_a_folder_cannot_both_put(tmp_path: Path, ice
         running_engine(tmp_path / "copy", store=Store(url)) as second,
         LocalSession(second) as session,
     ):
-        await_true(lambda: second._commits._knows_tables)  # as they were before the first one writes
+        wait_until(lambda: second._commits._knows_tables)  # as they were before the first one writes
         write_all(first, 2, level=Tier.OBJECT_STORAGE)
         lsn = session.write(2)
-        await_true(lambda: second.fatal)
+        wait_until(lambda: second.fatal)
         assert second.fatal is not None
         assert "old copy" in second.fatal
         assert isinstance(second.refusal(), ServerUnavailable)
@@ -277,7 +277,7 @@ def test_a_server_that_was_replaced_never_acknowledges_object_storage_again(
         session.await_level(kept, OBJECT_STORAGE)
         with running_engine(tmp_path / "new", store=Store(url)) as new:
             late = session.write(2)
-            await_true(lambda: old.fatal)
+            wait_until(lambda: old.fatal)
             assert old.fatal is not None
             assert "another server took over" in old.fatal
             assert late not in session.lsns(OBJECT_STORAGE)
@@ -304,7 +304,7 @@ def test_a_put_that_the_new_server_saw_is_recovered_and_not_acknowledged_by_the_
 
         store.after_put = take_over
         lsn = session.write(2)
-        await_true(lambda: old.fatal)
+        wait_until(lambda: old.fatal)
         assert lsn not in session.lsns(OBJECT_STORAGE)
         [new] = engines
         new.start()
@@ -327,7 +327,7 @@ def test_a_put_that_the_new_server_did_not_see_is_overwritten_and_was_never_ackn
         with running_engine(tmp_path / "new", store=Store(tmp_path / "objects")) as new:
             assert new.tier_of(lsn) == "LOST"
             store.let_go()
-            await_true(lambda: old.fatal)
+            wait_until(lambda: old.fatal)
             assert lsn not in session.lsns(OBJECT_STORAGE)
             mine = write_all(new, 3, level=Tier.COMMITTED)
             assert new.fatal is None

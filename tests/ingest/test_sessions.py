@@ -16,7 +16,8 @@ from headrace.ingest import session as session_module
 from headrace.ingest.server import IngestServer
 from headrace.model.tiers import Tier
 from tests.ingest.flight_client import Stream, our_error
-from tests.ingest.support import FakeIceberg, await_true, running_server
+from tests.ingest.support import FakeIceberg, running_server
+from tests.waiting import wait_until
 
 MEMORY, LOCAL_DISK, OBJECT_STORAGE, COMMITTED = (tier.name for tier in Tier)
 
@@ -204,7 +205,7 @@ def test_a_refused_write_leaves_the_ones_before_it_and_names_column_and_types(
     stream = Stream(server.url, "typed").send_ids(3).send_ids(4).send_ids(5, rows=[9])
     assert our_error(stream.join())["error"] == "ConfigError"
     assert len(stream.lsns(MEMORY)) == len(stream.lsns(LOCAL_DISK)) == 2
-    await_true(lambda: len(tables.lsns["typed"]) == 4)
+    wait_until(lambda: len(tables.lsns["typed"]) == 4)
 
 
 def test_a_write_that_is_too_large_or_empty_is_refused(
@@ -249,15 +250,15 @@ def test_two_hundred_clients_that_come_and_go_leave_nothing_behind(server: Inges
 
     for number in range(10):
         visit(number)
-    await_true(lambda: server.engine.sessions() == [])
+    wait_until(lambda: server.engine.sessions() == [])
     gc.collect()
     threads = psutil.Process().num_threads()
     for number in range(10, 210):
         visit(number)
-    await_true(lambda: server.engine.sessions() == [])
+    wait_until(lambda: server.engine.sessions() == [])
     assert list(server.engine.progress.listeners) == []
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("acks")]
-    await_true(lambda: psutil.Process().num_threads() <= threads + 8, "an end of threads")
+    wait_until(lambda: psutil.Process().num_threads() <= threads + 8, "an end of threads")
 
 
 def test_a_client_that_never_reads_hurts_nobody_else(server: IngestServer) -> None:
@@ -270,7 +271,7 @@ def test_a_client_that_never_reads_hurts_nobody_else(server: IngestServer) -> No
     assert Stream(server.url, "heard").send_ids(1).done() is None
     reader.cancel()
     client.close()
-    await_true(lambda: server.engine.sessions() == [])
+    wait_until(lambda: server.engine.sessions() == [])
 
 
 def test_a_server_that_stops_says_so_and_says_what_is_synced(

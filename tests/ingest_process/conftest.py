@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from tests.ingest_process.serving import Serving, eventually, read_back, rows, write_all
+from tests.ingest_process.serving import Serving, read_back, rows, write_all
+from tests.waiting import wait_until
 
 # gRPC and Arrow keep a few threads for later.
 SPARE_THREADS = 24
@@ -51,9 +52,9 @@ def unharmed(server: Serving, baseline: tuple[int, int]) -> Iterator[Serving]:
             }
         )
         assert read_back(client, collection).to_pydict() == expected.to_pydict()
-    eventually(lambda: not server.sessions(), "the end of all sessions")
-    eventually(lambda: server.seen.num_threads() <= threads + SPARE_THREADS, "the end of all threads")
-    eventually(lambda: server.rss - rss < MOST_GROWTH, "the return of memory")
+    wait_until(lambda: not server.sessions(), "the end of all sessions")
+    wait_until(lambda: server.seen.num_threads() <= threads + SPARE_THREADS, "the end of all threads")
+    wait_until(lambda: server.rss - rss < MOST_GROWTH, "the return of memory")
     # Whatever got in can be committed, and no other collection is held up.
     server.action("flush", timeout=100)
     assert server.action("health")["problems"] == []

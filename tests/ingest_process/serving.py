@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
@@ -22,20 +21,13 @@ import pyarrow as pa
 import yaml
 from pyarrow import flight
 
+from tests.waiting import DEADLINE_SECONDS, wait_until
+
 HEADRACE = (sys.executable, "-m", "headrace")
-# Far more than anything takes on a quiet machine, and less than pytest's own limit.
-PATIENCE_SECONDS = 120.0
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
 _LISTENS = re.compile(r"^headrace listens on (\S+)$", re.MULTILINE)
 _METRICS = re.compile(r"^metrics on port (\d+):", re.MULTILINE)
-
-
-def eventually(is_so: Callable[[], object], what: str = "it") -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.01)
 
 
 class Serving:
@@ -75,10 +67,11 @@ class Serving:
 
     def wait_until_it_listens(self) -> None:
         is_last = "--no-metrics" in self._command
-        eventually(
+        wait_until(
             lambda: (
                 (_LISTENS if is_last else _METRICS).search(self.output()) or self.process.poll() is not None
-            )
+            ),
+            "a server that listens",
         )
         found = _LISTENS.search(self.output())
         assert found, f"the server ended with {self.process.poll()}:\n{self.output()}"
@@ -114,7 +107,7 @@ class Serving:
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(PATIENCE_SECONDS)
+        return self.process.wait(DEADLINE_SECONDS)
 
     def client(self) -> flight.FlightClient:
         return flight.FlightClient(self.url)
@@ -131,7 +124,7 @@ class Serving:
         """Status and text of a page of the metrics port."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.metrics_port}{path}", headers=headers or {})
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
+            with urllib.request.urlopen(request, timeout=DEADLINE_SECONDS) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -177,7 +170,7 @@ def exchange(
 ) -> tuple[Any, Any]:
     descriptor = flight.FlightDescriptor.for_path("streaming_write", collection)
     # With an end: a call that waits for ever cannot be interrupted, not even by pytest's own limit.
-    patience = options or flight.FlightCallOptions(timeout=PATIENCE_SECONDS)
+    patience = options or flight.FlightCallOptions(timeout=DEADLINE_SECONDS)
     pair: tuple[Any, Any] = client.do_exchange(descriptor, patience)
     return pair
 

@@ -13,16 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.ingest_process.serving import (
-    SCHEMA,
-    Serving,
-    eventually,
-    exchange,
-    hang_up,
-    read_back,
-    rows,
-    write_all,
-)
+from tests.ingest_process.serving import SCHEMA, Serving, exchange, hang_up, read_back, rows, write_all
+from tests.waiting import wait_until
 
 # What a stream may leave behind in the server's memory, whatever it sent.
 MOST_GROWTH = 150 << 20
@@ -73,7 +65,7 @@ def test_a_client_that_never_reads(is_producer: bool, unharmed: Serving) -> None
             writer.write_with_metadata(many(first), json.dumps(said).encode())
             if number % 100 == 0:  # somebody else is served all the while
                 assert len(write_all(client, "beside", [rows(number)])) == 1
-        eventually(lambda: _writes(unharmed, "deaf") == 400 * COALESCED, "all writes")
+        wait_until(lambda: _writes(unharmed, "deaf") == 400 * COALESCED, "all writes")
         unharmed.action("flush", level="OBJECT_STORAGE", timeout=100)
         assert unharmed.rss - before < MOST_GROWTH
         # What it did not read is still there for it.
@@ -114,13 +106,13 @@ def test_a_throttled_client_is_told_and_others_too(small: Serving) -> None:
         assert session["writes"] <= sent - 10
         status, page = small.page("/readyz")
         assert (status, json.loads(page)["status"]) == (200, "degraded")
-        eventually(lambda: small.metric("headrace_throttled_clients") == 1)
+        wait_until(lambda: small.metric("headrace_throttled_clients") == 1)
 
         while small.sessions()[0]["writes"] < sent:  # a commit makes room for as much again
             small.action("flush", timeout=100)
         assert next(throttled) is None
         hang_up(writer, reader)
-        eventually(lambda: not small.sessions())
+        wait_until(lambda: not small.sessions())
         small.action("flush", timeout=100)
         assert read_back(client, "eager")["id"].to_pylist() == list(range(sent))
 
@@ -140,7 +132,7 @@ def test_a_killed_client_is_forgotten(unharmed: Serving) -> None:
         for _ in range(2)
     ]
     try:
-        eventually(
+        wait_until(
             lambda: [session["writes"] > 1_000 for session in unharmed.sessions()] == [True, True],
             "writes of both clients",
         )
@@ -148,6 +140,6 @@ def test_a_killed_client_is_forgotten(unharmed: Serving) -> None:
         for client in clients:
             client.kill()
             client.communicate()
-    eventually(lambda: not unharmed.sessions(), "the end of their sessions")
+    wait_until(lambda: not unharmed.sessions(), "the end of their sessions")
     assert unharmed.metric("headrace_disconnects_total") == before + 2
     assert unharmed.metric("headrace_active_flight_clients") == 0

@@ -13,16 +13,8 @@ from pyarrow import flight
 import headrace
 from headrace.client import Reconnect, Tier
 from tests.ingest_process.disks import FOR_THE_LOG, FOR_THE_STORE, Disk
-from tests.ingest_process.serving import (
-    Serving,
-    error_of,
-    eventually,
-    exchange,
-    hang_up,
-    read_back,
-    rows,
-    write_all,
-)
+from tests.ingest_process.serving import Serving, error_of, exchange, hang_up, read_back, rows, write_all
+from tests.waiting import wait_until
 
 # So large that it does not fit into what is left of a page.
 TEXT = "x" * 200_000
@@ -97,14 +89,14 @@ def test_the_disk_of_the_log_is_full_for_a_while(disk: Disk, tmp_path: Path) -> 
         assert (status, page["status"], page["accepts_writes"]) == (503, "refusing", False)
         assert page["problems"] == [told["message"]]
         assert server.page("/healthz")[0] == 200
-        eventually(lambda: writer.trouble is not None, "the writer's trouble")
+        wait_until(lambda: writer.trouble is not None, "the writer's trouble")
         again = refused_write(stock)
         assert again == told
 
         disk.free(server)
         for receipt in receipts:
             receipt.wait(Tier.LOCAL_DISK, timeout=100)
-        eventually(lambda: readiness(server)[0] == 200, "readiness")
+        wait_until(lambda: readiness(server)[0] == 200, "readiness")
         after = write_all(stock, "stock", [rows(number) for number in range(5, 10)])
         writer.flush(Tier.COMMITTED, timeout=100)
 
@@ -130,7 +122,7 @@ def test_the_disk_of_the_store_is_full_for_a_while(store_disk: Disk, tmp_path: P
 
         store_disk.fill(server)
         second = write_all(client, "stock", [rows(2, 1, TEXT)], until="LOCAL_DISK")
-        eventually(lambda: server.action("health")["status"] == "degraded", "the complaint")
+        wait_until(lambda: server.action("health")["status"] == "degraded", "the complaint")
         health = server.action("health")
         assert health["accepts_writes"]
         assert any(f"store file://{store_disk.folder}/objects" in problem for problem in health["problems"])

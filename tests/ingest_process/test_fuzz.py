@@ -17,7 +17,6 @@ from tests.ingest_process.serving import (
     SCHEMA,
     Serving,
     error_of,
-    eventually,
     exchange,
     hang_up,
     read_back,
@@ -41,6 +40,7 @@ from tests.ingest_process.wire import (
     say,
     settings,
 )
+from tests.waiting import wait_until
 
 SEED = 20260
 # To be told nothing but the first acknowledgement, so that the stream ends without a commit.
@@ -434,7 +434,7 @@ def test_streams_that_stay_half_closed_or_slow(unharmed: Serving) -> None:
             connection.sendall(opened + data(1, first + second[: number % len(second)]))
             if number % 2:
                 connection.shutdown(socket.SHUT_WR)
-        eventually(lambda: len(unharmed.sessions()) >= 25, "sessions of the slow clients")
+        wait_until(lambda: len(unharmed.sessions()) >= 25, "sessions of the slow clients")
         with unharmed.client() as client:  # and nobody else waits for them
             written = write_all(client, "beside_slow", [rows(number) for number in range(20)])
             assert read_back(client, "beside_slow")["_lsn"].to_pylist() == written

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.ingest_process.serving import SCHEMA, Serving, eventually, exchange, hang_up, rows
+from tests.ingest_process.serving import SCHEMA, Serving, exchange, hang_up, rows
+from tests.waiting import wait_until
 
 WRITES = 1_000_000
 A_MESSAGE = 5_000
@@ -50,7 +51,7 @@ def in_flight(data: Path, levels: list[str]) -> int:
             writer.write_with_metadata(batch, many)
             _hear(reader, A_MESSAGE)
         server.action("flush", level="OBJECT_STORAGE", timeout=100)
-        eventually(lambda: server.sessions()[0]["writes"] == WRITES)
+        wait_until(lambda: server.sessions()[0]["writes"] == WRITES)
         grown = server.rss - before
         if "COMMITTED" in levels:
             assert server.metric('headrace_pending_subscriptions{tier="iceberg"}') == WRITES

@@ -21,16 +21,8 @@ import headrace
 from headrace.client import Reconnect, Tier
 from headrace.errors import Unauthenticated, Unauthorized
 from headrace.ingest.tokens import Roles, new_token
-from tests.ingest_process.serving import (
-    PATIENCE_SECONDS,
-    SCHEMA,
-    Serving,
-    action,
-    error_of,
-    exchange,
-    hang_up,
-    rows,
-)
+from tests.ingest_process.serving import SCHEMA, Serving, action, error_of, exchange, hang_up, rows
+from tests.waiting import DEADLINE_SECONDS
 
 ROLES = {
     "admin": Roles(admin=True),
@@ -74,7 +66,7 @@ class Secured:
 
     def options(self, token: str | None) -> flight.FlightCallOptions:
         headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
-        return flight.FlightCallOptions(headers=headers, timeout=PATIENCE_SECONDS)
+        return flight.FlightCallOptions(headers=headers, timeout=DEADLINE_SECONDS)
 
     def page(self, path: str, token: str | None = None) -> tuple[int, str]:
         context = ssl.create_default_context(cadata=self.roots.decode())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from headrace.wal.records import Writes
 from headrace.wal.recovery import Recovered, recover
 from headrace.wal.segments import Segment, map_segment, records_of
 from headrace.wal.writer import LogLimits, LogWriter
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 SCHEMA = pa.schema([pa.field("id", pa.int64())])
 SCHEMA_MESSAGE: bytes = SCHEMA.serialize().to_pybytes()
@@ -25,9 +25,6 @@ STREAM = WriteStream("orders", SCHEMA_MESSAGE)
 
 NEVER_BY_ITSELF = LogLimits(segment_seconds=3600.0)
 """A segment is sealed only when a test asks for it."""
-
-PATIENCE = 20.0
-"""Until a test gives up; none waits that long unless it fails."""
 
 
 def message(*ids: int) -> pa.Buffer:
@@ -37,13 +34,6 @@ def message(*ids: int) -> pa.Buffer:
 def entry(*ids: int, stream: WriteStream = STREAM, rows: Sequence[int] | None = None, seq: int = 0) -> Entry:
     count = 1 if rows is None else len(rows)
     return Entry(stream, message(*ids), count, rows, seq, accepted_us=1_000)
-
-
-def await_true(condition: Callable[[], object], what: str = "it") -> None:
-    deadline = time.monotonic() + 6 * PATIENCE  # some wait for Spark, or for the committer, which is niced
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.002)
 
 
 @dataclass
@@ -89,7 +79,7 @@ class Disk(Files):
         size = os.fstat(descriptor).st_size
         if not self._open.is_set():
             self.holding.set()
-            assert self._open.wait(PATIENCE)
+            assert self._open.wait(DEADLINE_SECONDS)
             self.holding.clear()
         _raise_next(self.sync_errors)
         super().sync(descriptor)
@@ -161,7 +151,7 @@ class OpenLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.writer.close(PATIENCE)
+        self.writer.close(DEADLINE_SECONDS)
 
     def write(self, *ids: int, stream: WriteStream = STREAM, seq: int = 0) -> int:
         return self.writer.append(entry(*ids, stream=stream, seq=seq))
@@ -172,13 +162,13 @@ class OpenLog:
         return lsn
 
     def await_durable(self, lsn: int) -> None:
-        await_true(lambda: self.durable and self.durable[-1] >= lsn, f"LSN {lsn} on the disk")
+        wait_until(lambda: self.durable and self.durable[-1] >= lsn, f"LSN {lsn} on the disk")
 
     def seal(self) -> Segment:
         """Ends the current segment, which has writes."""
         before = len(self.sealed)
         self.writer.seal()
-        await_true(lambda: len(self.sealed) > before, "the end of a segment")
+        wait_until(lambda: len(self.sealed) > before, "the end of a segment")
         return self.sealed[-1]
 
 

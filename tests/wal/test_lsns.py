@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from headrace.errors import Terminal
 from headrace.model.lsn import RESERVED_AT_ONCE, first_lsn_of, last_lsn_of
 from headrace.wal.recovery import recover
-from tests.wal.support import PATIENCE, Disk, OpenLog, await_true, entry, lsns_in
+from tests.waiting import DEADLINE_SECONDS, wait_until
+from tests.wal.support import Disk, OpenLog, entry, lsns_in
 
 BLOCK = 8
 
@@ -62,19 +63,19 @@ def test_no_number_is_given_away_before_its_block_is_synced(tmp_path: Path) -> N
     disk, folder, copy = Disk(), tmp_path / "wal", tmp_path / "copy"
     log = OpenLog(folder, files=disk)
     lsn = log.synced_write(1)
-    await_true(lambda: recover(folder).state.reserved_until > lsn)
+    wait_until(lambda: recover(folder).state.reserved_until > lsn)
     disk.hold()
     given: list[int] = []
     writing = threading.Thread(target=lambda: given.extend(log.write(n) for n in range(3 * BLOCK)))
     writing.start()
-    assert disk.holding.wait(PATIENCE)
-    await_true(lambda: log.writer._next_lsn == log.writer._reserved_until, "the end of the block")
+    assert disk.holding.wait(DEADLINE_SECONDS)
+    wait_until(lambda: log.writer._next_lsn == log.writer._reserved_until, "the end of the block")
     assert writing.is_alive()
     disk.copy_to(folder, copy, unsynced=False)
     assert max(given) < recover(copy).state.reserved_until
     disk.let_go()
-    writing.join(PATIENCE)
-    log.writer.close(PATIENCE)
+    writing.join(DEADLINE_SECONDS)
+    log.writer.close(DEADLINE_SECONDS)
     assert given == list(range(lsn + 1, lsn + 1 + 3 * BLOCK))
 
 
@@ -165,13 +166,13 @@ def _live_and_die(base: Path, steps: list[tuple[str, int, int]]) -> None:
         given += mine
         if end == "end":
             disk.let_go()
-            log.writer.close(PATIENCE)
+            log.writer.close(DEADLINE_SECONDS)
             kept = given_and_not_lost(given, log.recovered.state.lost)
             continue
         after = base / str(life + 1)
         disk.copy_to(folder, after, unsynced=end == "crash and keep it")
         disk.let_go()
-        log.writer.close(PATIENCE)
+        log.writer.close(DEADLINE_SECONDS)
         folder = after
         epoch += end == "new epoch"
 

@@ -17,16 +17,15 @@ from headrace.wal.recovery import recover
 from headrace.wal.segments import Segment, map_segment, records_of, segment_files
 from headrace.wal.state import PRODUCER_SILENCE_US, CollectionState
 from headrace.wal.writer import LogLimits
+from tests.waiting import DEADLINE_SECONDS, wait_until
 from tests.wal.support import (
     BROKEN,
     NEVER_BY_ITSELF,
     NO_SPACE,
-    PATIENCE,
     SCHEMA_MESSAGE,
     STREAM,
     Disk,
     OpenLog,
-    await_true,
     entry,
     lsns_in,
 )
@@ -42,7 +41,7 @@ def held_log(folder: Path, limits: LogLimits = NEVER_BY_ITSELF) -> tuple[OpenLog
     log.synced_write(0)
     disk.hold()
     log.write(1)
-    assert disk.holding.wait(PATIENCE)
+    assert disk.holding.wait(DEADLINE_SECONDS)
     return log, disk
 
 
@@ -64,7 +63,7 @@ def test_one_sync_covers_all_that_waited_for_it(tmp_path: Path) -> None:
     last = [log.write(number) for number in range(2, 100)][-1]
     disk.let_go()
     log.await_durable(last)
-    log.writer.close(PATIENCE)
+    log.writer.close(DEADLINE_SECONDS)
     assert disk.syncs == syncs + 2
     assert log.durable[-2:] == [last - 98, last]
 
@@ -81,7 +80,7 @@ def test_nothing_is_announced_before_the_sync_has_returned(tmp_path: Path) -> No
     disk.let_go()
     declaring.join()
     log.await_durable(2)
-    log.writer.close(PATIENCE)
+    log.writer.close(DEADLINE_SECONDS)
 
 
 def test_a_group_is_bounded(tmp_path: Path) -> None:
@@ -91,7 +90,7 @@ def test_a_group_is_bounded(tmp_path: Path) -> None:
         log.write(number)
     disk.let_go()
     log.await_durable(8)
-    log.writer.close(PATIENCE)
+    log.writer.close(DEADLINE_SECONDS)
     assert log.durable == [1, 2, 4, 6, 8]
 
 
@@ -106,7 +105,7 @@ def test_neighbours_of_one_stream_become_one_record_and_order_is_kept(tmp_path: 
     log.write(5)
     disk.let_go()
     log.await_durable(13)
-    log.writer.close(PATIENCE)
+    log.writer.close(DEADLINE_SECONDS)
     records = writes_in(tmp_path)[2:]
     assert [(one.first_lsn, one.count, one.messages, one.first_seq) for one in records] == [
         (3, 2, 2, 0),
@@ -131,7 +130,7 @@ def test_a_record_has_a_size_that_can_be_read_back(tmp_path: Path, monkeypatch: 
         log.write(number)
     disk.let_go()
     log.await_durable(7)
-    log.writer.close(PATIENCE)
+    log.writer.close(DEADLINE_SECONDS)
     assert [one.count for one in writes_in(tmp_path)] == [1, 1, 2, 2, 1]
 
 
@@ -156,8 +155,8 @@ def test_writers_learn_that_too_much_waits_and_when_it_is_over(tmp_path: Path) -
     assert not log.writer.wait_for_room(0.01)
     assert log.writer.unsynced_since_us == 1_000
     disk.let_go()
-    assert log.writer.wait_for_room(PATIENCE)
-    log.writer.close(PATIENCE)
+    assert log.writer.wait_for_room(DEADLINE_SECONDS)
+    log.writer.close(DEADLINE_SECONDS)
     assert log.writer.waiting_bytes == 0
     assert log.writer.unsynced_since_us is None
 
@@ -175,9 +174,9 @@ def test_after_a_failed_sync_everything_is_written_anew_and_nothing_twice(
     disk.sync_errors += [BROKEN, BROKEN, BROKEN]
     disk.let_go()
     log.await_durable(3)
-    await_true(lambda: log.reasons[-1] is None)
+    wait_until(lambda: log.reasons[-1] is None)
     log.synced_write(3)
-    log.writer.close(PATIENCE)
+    log.writer.close(DEADLINE_SECONDS)
     [given_up] = [segment for segment in log.sealed if segment.last_lsns]
     assert given_up.last_lsn == 1
     disk.copy_to(folder, tmp_path / "after", unsynced=unsynced)
@@ -195,7 +194,7 @@ def test_what_a_failed_sync_left_behind_counts_for_nothing(tmp_path: Path) -> No
     disk.sync_errors.append(BROKEN)
     disk.let_go()
     log.await_durable(2)
-    log.writer.close(PATIENCE)
+    log.writer.close(DEADLINE_SECONDS)
     assert path.stat().st_size < len(with_unsynced)  # its room is given back
     path.write_bytes(with_unsynced)
     assert lsns_in(folder) == [1, 2]
@@ -206,14 +205,14 @@ def test_a_crash_while_the_disk_fails_keeps_what_was_synced(tmp_path: Path) -> N
     log, disk = held_log(folder)
     disk.sync_errors += [BROKEN] * 1000
     disk.let_go()
-    await_true(lambda: len(log.reasons) > 2)
+    wait_until(lambda: len(log.reasons) > 2)
     for kept in (True, False):
         disk.copy_to(folder, tmp_path / str(kept), unsynced=kept)
         assert lsns_in(tmp_path / str(kept))[0] == 1
         assert set(lsns_in(tmp_path / str(kept))) <= {1, 2}
     disk.sync_errors.clear()
     log.await_durable(2)
-    log.writer.close(PATIENCE)
+    log.writer.close(DEADLINE_SECONDS)
     assert lsns_in(folder) == [1, 2]
 
 
@@ -223,7 +222,7 @@ def test_a_full_disk_refuses_writes_by_name_and_heals_by_itself(tmp_path: Path) 
         log.synced_write(1)
         disk.write_errors += [NO_SPACE] * 1000
         waiting = log.write(2)
-        await_true(lambda: log.writer.failure)
+        wait_until(lambda: log.writer.failure)
         with pytest.raises(StorageFull, match=r"No space left on device.*free space"):
             log.write(3)
         with pytest.raises(StorageFull, match="No space left on device"):
@@ -231,7 +230,7 @@ def test_a_full_disk_refuses_writes_by_name_and_heals_by_itself(tmp_path: Path) 
         assert log.durable == [1]
         disk.write_errors.clear()
         log.await_durable(waiting)
-        await_true(lambda: log.writer.failure is None and log.reasons[-1] is None)
+        wait_until(lambda: log.writer.failure is None and log.reasons[-1] is None)
         after = log.synced_write(4)
     assert lsns_in(tmp_path) == [1, waiting, after]
 
@@ -243,7 +242,7 @@ def test_a_segment_that_cannot_be_begun_is_begun_later(tmp_path: Path, what: str
         first = log.synced_write(1)
         getattr(disk, what).extend([NO_SPACE, BROKEN])
         log.seal()
-        await_true(lambda: log.writer.failure is None)
+        wait_until(lambda: log.writer.failure is None)
         second = log.synced_write(2)
     assert [segment.last_lsn for segment in log.sealed if segment.last_lsns] == [first]
     assert lsns_in(tmp_path) == [first, second]
@@ -252,13 +251,13 @@ def test_a_segment_that_cannot_be_begun_is_begun_later(tmp_path: Path, what: str
 def test_closing_says_whether_everything_is_synced(tmp_path: Path) -> None:
     log, disk = held_log(tmp_path / "healthy")
     disk.let_go()
-    assert log.writer.close(PATIENCE)
+    assert log.writer.close(DEADLINE_SECONDS)
 
     log, disk = held_log(tmp_path / "failing")
     disk.sync_errors += [BROKEN] * 1000
     disk.let_go()
-    await_true(lambda: log.writer.failure)
-    assert not log.writer.close(PATIENCE)
+    wait_until(lambda: log.writer.failure)
+    assert not log.writer.close(DEADLINE_SECONDS)
 
     log, disk = held_log(tmp_path / "slow")
     assert not log.writer.close(0.01)
@@ -267,7 +266,7 @@ def test_closing_says_whether_everything_is_synced(tmp_path: Path) -> None:
 
 def test_a_closed_log_takes_nothing(tmp_path: Path) -> None:
     log = OpenLog(tmp_path)
-    assert log.writer.close(PATIENCE)
+    assert log.writer.close(DEADLINE_SECONDS)
     with pytest.raises(ServerUnavailable, match="shutting down"):
         log.write(1)
     with pytest.raises(ServerUnavailable, match="shutting down"):
@@ -284,16 +283,16 @@ def test_a_log_that_fails_in_a_way_nobody_foresaw_takes_nothing_more(
     log.synced_write(1)
     monkeypatch.setattr("headrace.wal.groups.frame_writes", out_of_memory)
     log.write(2)
-    await_true(lambda: log.writer.failure)
+    wait_until(lambda: log.writer.failure)
     with pytest.raises(StorageFull, match=r"MemoryError.*restart"):
         log.write(3)
-    assert not log.writer.close(PATIENCE)
+    assert not log.writer.close(DEADLINE_SECONDS)
     assert log.durable == [1]
 
 
 def test_a_log_that_was_never_started_can_be_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.wal.writer.LogWriter.start", lambda _: None)
-    assert OpenLog(tmp_path).writer.close(PATIENCE)
+    assert OpenLog(tmp_path).writer.close(DEADLINE_SECONDS)
 
 
 # Segments.
@@ -305,13 +304,13 @@ def test_a_segment_is_handed_on_once_the_next_one_says_where_it_ends(tmp_path: P
     log.synced_write(1)
     disk.hold()
     log.writer.seal()
-    assert disk.holding.wait(PATIENCE)
+    assert disk.holding.wait(DEADLINE_SECONDS)
     assert log.sealed == []
     assert log.writer.open_segment[0] == segment_files(tmp_path)[0]
     disk.let_go()
-    await_true(lambda: log.sealed)
-    await_true(lambda: log.writer.open_segment[0] == segment_files(tmp_path)[1])
-    log.writer.close(PATIENCE)
+    wait_until(lambda: log.sealed)
+    wait_until(lambda: log.writer.open_segment[0] == segment_files(tmp_path)[1])
+    log.writer.close(DEADLINE_SECONDS)
     [sealed] = log.sealed
     assert sealed == recover(tmp_path).segments[0]
 
@@ -320,14 +319,14 @@ def test_a_segment_without_writes_is_not_sealed(tmp_path: Path) -> None:
     with OpenLog(tmp_path, limits=LogLimits(segment_seconds=0.0)) as log:
         log.writer.seal()
         log.synced_write(1)
-        await_true(lambda: log.sealed)
+        wait_until(lambda: log.sealed)
     assert [segment.last_lsns for segment in log.sealed] == [{"orders": 1}]
 
 
 def test_a_segment_with_only_a_collection_is_sealed(tmp_path: Path) -> None:
     with OpenLog(tmp_path, limits=LogLimits(segment_seconds=0.0)) as log:
         log.writer.declare(CollectionState("new", b""))
-        await_true(lambda: log.sealed)
+        wait_until(lambda: log.sealed)
 
 
 def test_a_segment_is_sealed_by_its_size_whether_or_not_anybody_takes_it(tmp_path: Path) -> None:
@@ -349,10 +348,10 @@ def test_a_segment_waits_for_the_uploads_before_it(tmp_path: Path) -> None:
 
     with OpenLog(tmp_path, limits=LogLimits(segment_seconds=0.001), may_seal=may_seal) as log:
         log.synced_write(1)
-        await_true(lambda: len(asked) > 3)
+        wait_until(lambda: len(asked) > 3)
         assert log.sealed == []
         is_idle.set()
-        await_true(lambda: log.sealed)
+        wait_until(lambda: log.sealed)
 
 
 def states_in(segments: list[Segment]) -> int:

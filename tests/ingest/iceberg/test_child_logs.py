@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from headrace.ingest.iceberg.parent import Child
-from tests.wal.support import await_true
+from tests.waiting import wait_until
 
 TALKATIVE = """
 import logging, os, sys
@@ -28,7 +28,7 @@ os.abort()
 def test_logs_and_last_words_are_relayed(caplog: pytest.LogCaptureFixture) -> None:
     child = Child([sys.executable, "-c", TALKATIVE])
     try:
-        await_true(lambda: not child.is_alive)
+        wait_until(lambda: not child.is_alive)
     finally:
         child.close()
     slow, failed, words, odd = caplog.records

@@ -7,8 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from headrace.wal.segments import CorruptLog
 from headrace.wal.state import Committed
 from tests.ingest.iceberg.scenario import Scenario
 from tests.ingest.iceberg.test_commit import STEPS
+from tests.waiting import wait_until
 
 
 def faulty(scenario: Scenario, fault: str, step: str = "-") -> CommitterProcess:
@@ -58,7 +58,7 @@ def test_a_committer_that_slept_while_another_committed_adds_nothing(scenario: S
         old_job = scenario.job()
         caller = threading.Thread(target=lambda: outcomes.append(zombie.commit(old_job)))
         caller.start()
-        eventually(lambda: zombie.pid is not None)
+        wait_until(lambda: zombie.pid is not None)
         pid = zombie.pid
         assert pid is not None
         os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
@@ -195,7 +195,7 @@ def test_the_committer_ends_with_the_server_and_not_with_ctrl_c(scenario: Scenar
     with parent_and_child(scenario.settings, "other") as (parent, child):
         assert ignores(child, signal.SIGINT)
         parent.kill()
-        eventually(lambda: not is_running(child))
+        wait_until(lambda: not is_running(child))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a frozen process of its parent's end")
@@ -203,7 +203,7 @@ def test_even_a_frozen_committer_ends_with_the_server(scenario: Scenario) -> Non
     with parent_and_child(scenario.settings, "main") as (parent, child):
         os.kill(child, signal.SIGSTOP)
         parent.kill()
-        eventually(lambda: not is_running(child))
+        wait_until(lambda: not is_running(child))
 
 
 def is_running(pid: int) -> bool:
@@ -217,13 +217,6 @@ def ignores(pid: int, number: signal.Signals) -> bool:
     status = Path(f"/proc/{pid}/status").read_text()
     (mask,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
     return bool(int(mask, 16) >> (number - 1) & 1)
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_the_server_does_not_load_pyiceberg() -> None:
