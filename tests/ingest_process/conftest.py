@@ -1,4 +1,4 @@
-"""A server for the tests of one module, and the proof that a test did it no harm."""
+"""A server for the tests of one module, and the proof that none of them did it harm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests.ingest_process.serving import Serving, read_back, rows, write_all
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 # gRPC and Arrow keep a few threads for later.
 SPARE_THREADS = 24
@@ -28,21 +28,19 @@ def baseline(server: Serving) -> tuple[int, int]:
     """Memory and threads after a first write, read and commit."""
     with server.client() as client:
         write_all(client, "warm_up", [rows(1)])
-        server.action("flush", timeout=100)
+        server.action("flush", timeout=DEADLINE_SECONDS)
         read_back(client, "warm_up")
     return server.rss, server.seen.num_threads()
 
 
-@pytest.fixture
-def unharmed(server: Serving, baseline: tuple[int, int]) -> Iterator[Serving]:
-    """The server; after the test it has to be the same process, serving others exactly, with nothing left."""
+@pytest.fixture(scope="module")
+def proven(server: Serving, baseline: tuple[int, int]) -> Iterator[Serving]:
+    """The server; after the module it has to serve others exactly, commit, and have nothing left of it."""
     rss, threads = baseline
-    before = server.action("watermarks")["watermarks"]["MEMORY"]
     yield server
     assert server.is_running, server.output()[-3000:]
     with server.client() as client:
-        collection = f"after_{before}"
-        lsns = write_all(client, collection, [rows(7), rows(8, 2, "ü")])
+        lsns = write_all(client, "after", [rows(7), rows(8, 2, "ü")])
         expected = pa.table(
             {
                 "id": [7, 8, 9],
@@ -51,10 +49,17 @@ def unharmed(server: Serving, baseline: tuple[int, int]) -> Iterator[Serving]:
                 "_row": pa.array([0, 0, 1], pa.int32()),
             }
         )
-        assert read_back(client, collection).to_pydict() == expected.to_pydict()
-    wait_until(lambda: not server.sessions(), "the end of all sessions")
+        assert read_back(client, "after").to_pydict() == expected.to_pydict()
     wait_until(lambda: server.seen.num_threads() <= threads + SPARE_THREADS, "the end of all threads")
     wait_until(lambda: server.rss - rss < MOST_GROWTH, "the return of memory")
     # Whatever got in can be committed, and no other collection is held up.
-    server.action("flush", timeout=100)
+    server.action("flush", timeout=DEADLINE_SECONDS)
     assert server.action("health")["problems"] == []
+
+
+@pytest.fixture
+def unharmed(proven: Serving) -> Iterator[Serving]:
+    """The server; after the test it has to be the same process, with no session of the test left."""
+    yield proven
+    assert proven.is_running, proven.output()[-3000:]
+    wait_until(lambda: not proven.sessions(), "the end of all sessions")

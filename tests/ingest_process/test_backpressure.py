@@ -14,7 +14,9 @@ import pyarrow as pa
 import pytest
 
 from tests.ingest_process.serving import SCHEMA, Serving, exchange, hang_up, read_back, rows, write_all
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_SECONDS, wait_until
+
+pytestmark = pytest.mark.processes
 
 # What a stream may leave behind in the server's memory, whatever it sent.
 MOST_GROWTH = 150 << 20
@@ -66,7 +68,7 @@ def test_a_client_that_never_reads(is_producer: bool, unharmed: Serving) -> None
             if number % 100 == 0:  # somebody else is served all the while
                 assert len(write_all(client, "beside", [rows(number)])) == 1
         wait_until(lambda: _writes(unharmed, "deaf") == 400 * COALESCED, "all writes")
-        unharmed.action("flush", level="OBJECT_STORAGE", timeout=100)
+        unharmed.action("flush", level="OBJECT_STORAGE", timeout=DEADLINE_SECONDS)
         assert unharmed.rss - before < MOST_GROWTH
         # What it did not read is still there for it.
         assert _read_until(reader, "OBJECT_STORAGE", 400 * COALESCED) == 400 * COALESCED
@@ -109,11 +111,11 @@ def test_a_throttled_client_is_told_and_others_too(small: Serving) -> None:
         wait_until(lambda: small.metric("headrace_throttled_clients") == 1)
 
         while small.sessions()[0]["writes"] < sent:  # a commit makes room for as much again
-            small.action("flush", timeout=100)
+            small.action("flush", timeout=DEADLINE_SECONDS)
         assert next(throttled) is None
         hang_up(writer, reader)
         wait_until(lambda: not small.sessions())
-        small.action("flush", timeout=100)
+        small.action("flush", timeout=DEADLINE_SECONDS)
         assert read_back(client, "eager")["id"].to_pylist() == list(range(sent))
 
 

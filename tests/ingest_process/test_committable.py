@@ -16,6 +16,9 @@ import pytest
 from pyarrow import flight
 
 from tests.ingest_process.serving import Serving, error_of, read_back, write_all
+from tests.waiting import DEADLINE_SECONDS
+
+pytestmark = pytest.mark.processes
 
 
 def nested(depth: int, kind: str) -> pa.Array:
@@ -117,7 +120,7 @@ def problems(server: Serving) -> Iterator[list[str]]:
         for name, batch in BATCHES.items():
             write_all(client, name, [batch])
         with suppress(flight.FlightUnavailableError):  # the health says which
-            server.action("flush", timeout=200)
+            server.action("flush", timeout=DEADLINE_SECONDS)
         yield server.action("health")["problems"]
 
 

@@ -14,11 +14,19 @@ import headrace
 from headrace.client import Reconnect, Tier
 from tests.ingest_process.disks import FOR_THE_LOG, FOR_THE_STORE, Disk
 from tests.ingest_process.serving import Serving, error_of, exchange, hang_up, read_back, rows, write_all
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_SECONDS, wait_until
+
+pytestmark = pytest.mark.processes
 
 # So large that it does not fit into what is left of a page.
 TEXT = "x" * 200_000
-PATIENT = Reconnect(first_pause=0.01, longest_pause=0.1, give_up_after=200, open_timeout=100, ack_timeout=100)
+PATIENT = Reconnect(
+    first_pause=0.01,
+    longest_pause=0.1,
+    give_up_after=2 * DEADLINE_SECONDS,
+    open_timeout=DEADLINE_SECONDS,
+    ack_timeout=DEADLINE_SECONDS,
+)
 
 
 def elsewhere(folder: Path) -> dict[str, Any]:
@@ -31,7 +39,10 @@ def elsewhere(folder: Path) -> dict[str, Any]:
     return {"store": {"url": f"file://{folder}/objects"}, "catalog": {"properties": properties}}
 
 
-@pytest.fixture(params=FOR_THE_LOG, ids=lambda kind: kind.__name__)
+@pytest.fixture(
+    params=[FOR_THE_LOG[0], *(pytest.param(kind, marks=pytest.mark.full) for kind in FOR_THE_LOG[1:])],
+    ids=lambda kind: kind.__name__,
+)
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
     made: Disk = request.param(tmp_path / "disk")
     yield made
@@ -76,7 +87,7 @@ def test_the_disk_of_the_log_is_full_for_a_while(disk: Disk, tmp_path: Path) -> 
     ):
         before = write_all(stock, "stock", [rows(number) for number in range(5)])
         for number in range(5):
-            writer.write_durable(rows(number), Tier.LOCAL_DISK, timeout=100)
+            writer.write_durable(rows(number), Tier.LOCAL_DISK, timeout=DEADLINE_SECONDS)
 
         disk.fill(server)
         told = refused_write(stock)
@@ -95,10 +106,10 @@ def test_the_disk_of_the_log_is_full_for_a_while(disk: Disk, tmp_path: Path) -> 
 
         disk.free(server)
         for receipt in receipts:
-            receipt.wait(Tier.LOCAL_DISK, timeout=100)
+            receipt.wait(Tier.LOCAL_DISK, timeout=DEADLINE_SECONDS)
         wait_until(lambda: readiness(server)[0] == 200, "readiness")
         after = write_all(stock, "stock", [rows(number) for number in range(5, 10)])
-        writer.flush(Tier.COMMITTED, timeout=100)
+        writer.flush(Tier.COMMITTED, timeout=DEADLINE_SECONDS)
 
         assert server.is_running
         own = client.read("own").read_all()
@@ -111,10 +122,11 @@ def test_the_disk_of_the_log_is_full_for_a_while(disk: Disk, tmp_path: Path) -> 
         ]
         assert kept == before + after
         assert server.action("health")["problems"] == []
-        writer.close(timeout=100)
+        writer.close(timeout=DEADLINE_SECONDS)
         assert server.stop() == 0
 
 
+@pytest.mark.full
 def test_the_disk_of_the_store_is_full_for_a_while(store_disk: Disk, tmp_path: Path) -> None:
     config = {"store": {"url": f"file://{store_disk.folder}/objects"}, "ingest": {"commit_interval": "200ms"}}
     with Serving(tmp_path / "data", config=config) as server, server.client() as client:
@@ -132,6 +144,6 @@ def test_the_disk_of_the_store_is_full_for_a_while(store_disk: Disk, tmp_path: P
             server.action("flush", level="OBJECT_STORAGE", timeout=0.5)
 
         store_disk.free(server)
-        server.action("flush", timeout=100)
+        server.action("flush", timeout=DEADLINE_SECONDS)
         assert server.action("health")["status"] == "ok"
         assert read_back(client, "stock")["_lsn"].to_pylist() == first + second

@@ -6,6 +6,7 @@ import json
 import random
 import socket
 import struct
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -40,7 +41,9 @@ from tests.ingest_process.wire import (
     say,
     settings,
 )
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_SECONDS, wait_until
+
+pytestmark = pytest.mark.processes
 
 SEED = 20260
 # To be told nothing but the first acknowledgement, so that the stream ends without a commit.
@@ -252,7 +255,8 @@ def test_a_name_that_is_not_utf8(unharmed: Serving) -> None:
     (schema, _), batch = ipc_messages(pa.table({"name": [1]}))
     with RawFlight(unharmed.port) as raw:
         call = raw.open(
-            stream("names", [(schema.replace(b"name", b"\xff\xfen\xff"), b""), batch]), timeout=60
+            stream("names", [(schema.replace(b"name", b"\xff\xfen\xff"), b""), batch]),
+            timeout=DEADLINE_SECONDS,
         )
         with pytest.raises(grpc.RpcError):
             list(call)
@@ -451,17 +455,22 @@ def test_readers_that_leave_at_once(unharmed: Serving) -> None:
         write_all(client, "left", [rows(number, 1_000, "x" * 100) for number in range(20)])
         ticket = flight.Ticket(b'{"collection": "left"}')
         for number in range(12):
-            with pytest.raises(flight.FlightTimedOutError):
+            reader = client.do_get(ticket)
+            for _ in range(number % 4):
+                reader.read_chunk()
+            reader.cancel()
+        with pytest.raises(flight.FlightTimedOutError):
+            client.do_get(ticket, flight.FlightCallOptions(timeout=0.0)).read_all()
+        for number in range(12):  # at any moment of the call, or after it
+            with suppress(flight.FlightTimedOutError):
                 client.do_get(ticket, flight.FlightCallOptions(timeout=0.0005 * number)).read_all()
-        for _ in range(6):
-            client.do_get(ticket).cancel()
 
 
 @pytest.mark.parametrize("path", [f"{SERVICE}/DoExchange/x", "/", "//", f"{SERVICE}/"])
 def test_methods_that_are_not_there(path: str, server: Serving) -> None:
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         raw: Any = channel
-        call = raw.stream_stream(path)(iter([b""]), timeout=60)
+        call = raw.stream_stream(path)(iter([b""]), timeout=DEADLINE_SECONDS)
         with pytest.raises(grpc.RpcError):
             list(call)
         assert call.code() is grpc.StatusCode.UNIMPLEMENTED

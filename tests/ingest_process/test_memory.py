@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from tests.ingest_process.serving import SCHEMA, Serving, exchange, hang_up, rows
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_SECONDS, wait_until
+
+pytestmark = pytest.mark.processes
 
 WRITES = 1_000_000
 A_MESSAGE = 5_000
@@ -50,7 +52,7 @@ def in_flight(data: Path, levels: list[str]) -> int:
         for _ in range(WRITES // A_MESSAGE - 1):
             writer.write_with_metadata(batch, many)
             _hear(reader, A_MESSAGE)
-        server.action("flush", level="OBJECT_STORAGE", timeout=100)
+        server.action("flush", level="OBJECT_STORAGE", timeout=DEADLINE_SECONDS)
         wait_until(lambda: server.sessions()[0]["writes"] == WRITES)
         grown = server.rss - before
         if "COMMITTED" in levels:
@@ -67,6 +69,7 @@ def _hear(reader: Any, count: int) -> None:
             count -= batch.column("durability_level").to_pylist().count("MEMORY")
 
 
+@pytest.mark.full
 def test_a_million_writes_of_one_client(tmp_path: Path) -> None:
     alone = in_flight(tmp_path / "memory", ["MEMORY"])
     subscribed = in_flight(tmp_path / "all", ["MEMORY", "COMMITTED"])

@@ -24,6 +24,8 @@ from headrace.ingest.tokens import Roles, new_token
 from tests.ingest_process.serving import SCHEMA, Serving, action, error_of, exchange, hang_up, rows
 from tests.waiting import DEADLINE_SECONDS
 
+pytestmark = pytest.mark.processes
+
 ROLES = {
     "admin": Roles(admin=True),
     "writer": Roles(write=("orders",)),
@@ -31,7 +33,13 @@ ROLES = {
     "both": Roles(write=("*",), read=("*",)),
     "stranger": Roles(write=("shop",), read=("shop",)),
 }
-QUICK = Reconnect(first_pause=0.01, longest_pause=0.1, give_up_after=10, open_timeout=60, ack_timeout=60)
+QUICK = Reconnect(
+    first_pause=0.01,
+    longest_pause=0.1,
+    give_up_after=DEADLINE_SECONDS,
+    open_timeout=DEADLINE_SECONDS,
+    ack_timeout=DEADLINE_SECONDS,
+)
 
 
 class Secured:
@@ -74,7 +82,7 @@ class Secured:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         try:
             request = urllib.request.Request(url, headers=headers)
-            with urllib.request.urlopen(request, context=context, timeout=60) as answer:
+            with urllib.request.urlopen(request, context=context, timeout=DEADLINE_SECONDS) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -191,7 +199,7 @@ def test_our_client(secured: Secured) -> None:
     url = secured.serving.url
     with headrace.connect(url, token=secured.tokens["both"], tls_roots=secured.roots) as client:
         with client.writer("own") as writer:
-            writer.write_durable(rows(5), Tier.LOCAL_DISK, timeout=60)
+            writer.write_durable(rows(5), Tier.LOCAL_DISK, timeout=DEADLINE_SECONDS)
         assert client.read("own").read_all()["id"].to_pylist() == [5]
     with (
         headrace.connect(url, tls_roots=secured.roots) as nobody,
@@ -201,8 +209,8 @@ def test_our_client(secured: Secured) -> None:
     with headrace.connect(url, token=secured.tokens["reader"], tls_roots=secured.roots) as reader:
         writer = reader.writer("orders", reconnect=QUICK)
         with pytest.raises(Unauthorized, match="may not write collection 'orders'"):
-            writer.write_durable(rows(6), timeout=60)
-        writer.close(timeout=60)
+            writer.write_durable(rows(6), timeout=DEADLINE_SECONDS)
+        writer.close(timeout=DEADLINE_SECONDS)
 
 
 def test_without_its_certificate_the_server_is_not_trusted(secured: Secured) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import grpc
 import pyarrow as pa
 
+from tests.waiting import DEADLINE_SECONDS
+
 SERVICE = "/arrow.flight.protocol.FlightService"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 PATH, COMMAND = 1, 2
@@ -78,7 +80,7 @@ class RawFlight:
         """An exchange that sends these messages and then is done; iterate over it, or cancel it."""
         return self._exchange(iter(messages), timeout=timeout)
 
-    def exchange(self, messages: Iterable[bytes], timeout: float = 60) -> grpc.StatusCode:
+    def exchange(self, messages: Iterable[bytes], timeout: float = DEADLINE_SECONDS) -> grpc.StatusCode:
         """How the server ends an exchange. What it answers before that is thrown away."""
         call = self.open(messages, timeout)
         try:
@@ -90,7 +92,7 @@ class RawFlight:
         return code
 
     def unary(self, method: str, message: bytes) -> grpc.StatusCode:
-        call = self._channel.unary_stream(f"{SERVICE}/{method}")(message, timeout=60)
+        call = self._channel.unary_stream(f"{SERVICE}/{method}")(message, timeout=DEADLINE_SECONDS)
         try:
             for _ in call:
                 pass
@@ -149,7 +151,7 @@ def grpc_message(payload: bytes, length: int | None = None, compressed: int = 0)
 
 
 def connect(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=60)
+    return socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_SECONDS)
 
 
 def say(port: int, parts: Iterable[bytes]) -> None:
