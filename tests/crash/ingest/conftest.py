@@ -9,6 +9,7 @@ from devtools.iceberg_rest import IcebergRestCatalog
 from devtools.s3_server import S3Server
 from headrace.certify.ingest.journal import Journal
 from headrace.certify.ingest.surroundings import Surroundings
+from headrace.faults import Faults
 
 
 @pytest.fixture
@@ -22,6 +23,11 @@ def folders(tmp_path: Path) -> Surroundings:
 
 
 @pytest.fixture
+def faults(folders: Surroundings) -> Faults:
+    return Faults(folders.folder / "faults")
+
+
+@pytest.fixture
 def s3_and_rest(
     tmp_path: Path, s3_server: S3Server, s3_bucket: str, rest_catalog: IcebergRestCatalog
 ) -> Surroundings:
@@ -30,7 +36,8 @@ def s3_and_rest(
     return Surroundings(tmp_path, store, rest_catalog.iceberg_properties(), f"crash_{uuid4().hex}")
 
 
-@pytest.fixture(params=["folders", "s3_and_rest"])
+@pytest.fixture
 def surroundings(request: pytest.FixtureRequest) -> Surroundings:
+    """Those that the test names as its parameter."""
     found: Surroundings = request.getfixturevalue(request.param)
     return found

@@ -15,6 +15,11 @@ from headrace.certify.ingest.writers import Loader, ProducerLoader, StockLoader
 from headrace.model.tiers import Tier
 from headrace.testing.ingest_process import IngestProcess
 
+pytestmark = pytest.mark.processes
+
+# Of the server while it starts, or of a write that has just reached a tier.
+MOMENTS = [None, *Tier]
+
 
 def loaders(url: str, journal: Journal) -> list[Loader]:
     """Two collections, and in one of them writers of both kinds."""
@@ -38,8 +43,8 @@ class Moment:
 
 def moments(draw: random.Random, kills: int) -> list[Moment]:
     """Just after a notice the next steps are under way: a sync, a put, a commit, the removal of a segment."""
-    tiers = [None, Tier.MEMORY, Tier.LOCAL_DISK, Tier.OBJECT_STORAGE, Tier.OBJECT_STORAGE, Tier.COMMITTED]
-    drawn = [draw.choice(tiers) for _ in range(kills)]
+    each_once = draw.sample(MOMENTS, len(MOMENTS))
+    drawn = [*each_once, *(draw.choice([*MOMENTS, Tier.OBJECT_STORAGE]) for _ in range(kills))][:kills]
     longest = {None: 1.0, Tier.COMMITTED: 0.3}
     return [Moment(tier, draw.randint(1, 150), draw.random() * longest.get(tier, 0.05)) for tier in drawn]
 
@@ -80,10 +85,11 @@ def measured(action: Callable[[], None]) -> float:
     return time.monotonic() - began
 
 
-@pytest.mark.timeout(900)
-def test_killed_fifty_times(folders: Surroundings, journal: Journal) -> None:
-    run(folders, journal, seed=4, kills=int(__import__("os").environ.get("KILLS", "50")))
+@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=[pytest.mark.full, pytest.mark.timeout(900)])])
+def test_killed_many_times(folders: Surroundings, journal: Journal, kills: int) -> None:
+    run(folders, journal, seed=4, kills=kills)
 
 
+@pytest.mark.full
 def test_killed_with_s3_and_a_rest_catalog(s3_and_rest: Surroundings, journal: Journal) -> None:
     run(s3_and_rest, journal, seed=6, kills=10)

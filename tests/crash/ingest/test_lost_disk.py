@@ -6,16 +6,27 @@ import random
 import shutil
 import time
 
+import pytest
+
 from headrace.certify.ingest.journal import Journal
 from headrace.certify.ingest.surroundings import Surroundings
 from headrace.certify.ingest.writers import ProducerLoader, StockLoader
 from headrace.errors import WriteLost
 from headrace.model.tiers import Tier
 
-LOSSES = 5
+pytestmark = pytest.mark.processes
 
 
-def test_the_data_folder_is_deleted(surroundings: Surroundings, journal: Journal) -> None:
+@pytest.mark.parametrize(
+    ("surroundings", "losses"),
+    [
+        ("folders", 2),
+        pytest.param("folders", 5, marks=pytest.mark.full),
+        pytest.param("s3_and_rest", 5, marks=pytest.mark.full),
+    ],
+    indirect=["surroundings"],
+)
+def test_the_data_folder_is_deleted(surroundings: Surroundings, journal: Journal, losses: int) -> None:
     draw = random.Random(7)
     with surroundings.server() as server:
         # One client keeps its data until it is safe from this, one trusts the disk, and one knows nothing.
@@ -24,7 +35,7 @@ def test_the_data_folder_is_deleted(surroundings: Surroundings, journal: Journal
         writers = [careful, trusting, StockLoader("stock", server.url, "events", journal)]
         for writer in writers:
             writer.start()
-        for _ in range(LOSSES):
+        for _ in range(losses):
             tier = draw.choice([Tier.LOCAL_DISK, Tier.OBJECT_STORAGE, Tier.COMMITTED])
             journal.await_news(tier, draw.randint(50, 300), is_over=lambda: not server.is_running)
             time.sleep(draw.random() * 0.1)
@@ -38,6 +49,7 @@ def test_the_data_folder_is_deleted(surroundings: Surroundings, journal: Journal
     assert not [write for write in lost if write.name.startswith("careful")]
 
 
+@pytest.mark.full
 def test_killed_between_the_losses(folders: Surroundings, journal: Journal) -> None:
     """What a process left undone is still undone when the disk is lost, and must not be in the way."""
     draw = random.Random(8)

@@ -1,30 +1,66 @@
-"""The S3 server and the REST catalog go away under load, and come back."""
+"""The S3 server and the REST catalog go away under load, and come back.
+
+They are other tests' as well, so what goes away is the way to them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pytest
 
 from devtools.iceberg_rest import IcebergRestCatalog
-from devtools.java_server import JavaServer
 from devtools.s3_server import S3Server
 from headrace.certify.ingest.journal import Journal, Write
 from headrace.certify.ingest.surroundings import Surroundings
 from headrace.certify.ingest.writers import ProducerLoader, StockLoader
 from headrace.model.tiers import Tier
+from tests.client.proxy import Proxy
+
+pytestmark = pytest.mark.processes
+
+# A port on which no service of any kind listens.
+NOBODY = 1
+
+
+@dataclass
+class Ways:
+    """Relays to both servers, and what a server has to be told to go by them."""
+
+    to_store: Proxy
+    to_catalog: Proxy
+    surroundings: Surroundings
+
+
+@pytest.fixture
+def ways(s3_server: S3Server, rest_catalog: IcebergRestCatalog, s3_and_rest: Surroundings) -> Iterator[Ways]:
+    to_store, to_catalog = Proxy(s3_server.port), Proxy(rest_catalog.port)
+    endpoint = f"http://127.0.0.1:{to_store.port}"
+    store = {**s3_and_rest.store, "options": {**s3_and_rest.store["options"], "endpoint": endpoint}}
+    catalog = {
+        **s3_and_rest.catalog_properties,
+        "uri": f"http://127.0.0.1:{to_catalog.port}",
+        "s3.endpoint": endpoint,
+    }
+    yield Ways(to_store, to_catalog, replace(s3_and_rest, store=store, catalog_properties=catalog))
+    to_store.close()
+    to_catalog.close()
 
 
 @contextmanager
-def down(server: JavaServer) -> Iterator[None]:
-    """Other tests need it as well."""
-    server.stop()
+def down(way: Proxy) -> Iterator[None]:
+    """Every connection breaks, and so does each new one."""
+    target, way.target = way.target, NOBODY
+    way.cut()
     try:
         yield
     finally:
-        server.start()
+        way.target = target
 
 
-def written_during(outage: JavaServer, reaches: Tier, journal: Journal) -> list[Write]:
+def written_during(outage: Proxy, reaches: Tier, journal: Journal) -> list[Write]:
     """Writes that were accepted while a server was down, and that came no further than to a tier."""
     with down(outage):
         journal.await_news(reaches, 300)  # what was under way
@@ -41,7 +77,7 @@ def written_during(outage: JavaServer, reaches: Tier, journal: Journal) -> list[
     return news
 
 
-def assert_survives(outage: JavaServer, reaches: Tier, surroundings: Surroundings, journal: Journal) -> None:
+def assert_survives(outage: Proxy, reaches: Tier, surroundings: Surroundings, journal: Journal) -> None:
     with surroundings.server() as server:
         writers = [
             ProducerLoader("producer", server.url, "events", journal),
@@ -57,28 +93,26 @@ def assert_survives(outage: JavaServer, reaches: Tier, surroundings: Surrounding
         surroundings.check(journal, server, Tier.LOCAL_DISK)
 
 
-def test_object_storage_is_down(s3_server: S3Server, s3_and_rest: Surroundings, journal: Journal) -> None:
-    assert_survives(s3_server, Tier.LOCAL_DISK, s3_and_rest, journal)
+@pytest.mark.full
+def test_object_storage_is_down(ways: Ways, journal: Journal) -> None:
+    assert_survives(ways.to_store, Tier.LOCAL_DISK, ways.surroundings, journal)
 
 
-def test_the_catalog_is_down(
-    rest_catalog: IcebergRestCatalog, s3_and_rest: Surroundings, journal: Journal
-) -> None:
-    assert_survives(rest_catalog, Tier.OBJECT_STORAGE, s3_and_rest, journal)
+@pytest.mark.full
+def test_the_catalog_is_down(ways: Ways, journal: Journal) -> None:
+    assert_survives(ways.to_catalog, Tier.OBJECT_STORAGE, ways.surroundings, journal)
 
 
-def test_killed_while_object_storage_is_down(
-    s3_server: S3Server, s3_and_rest: Surroundings, journal: Journal
-) -> None:
+def test_killed_while_object_storage_is_down(ways: Ways, journal: Journal) -> None:
     """A server starts on its own disk, and takes writes, without its store."""
-    with s3_and_rest.server() as server:
+    with ways.surroundings.server() as server:
         writer = ProducerLoader("producer", server.url, "events", journal)
         writer.start()
         journal.await_news(Tier.COMMITTED)
-        with down(s3_server):
+        with down(ways.to_store):
             journal.await_news(Tier.LOCAL_DISK, 100)
             server.kill()
             server.start()
             journal.await_news(Tier.LOCAL_DISK, 100)
         writer.finish()
-        s3_and_rest.check(journal, server, Tier.LOCAL_DISK)
+        ways.surroundings.check(journal, server, Tier.LOCAL_DISK)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from headrace.certify.ingest.journal import Journal
 from headrace.certify.ingest.surroundings import Surroundings
 from headrace.certify.ingest.writers import Loader, ProducerLoader, StockLoader
 from headrace.model.tiers import Tier
 from tests.crash.ingest.committers import committers_of
+
+pytestmark = pytest.mark.processes
 
 STOPPED = re.compile(r"stopped: everything up to LSN (\d+) is on the disk")
 
@@ -35,6 +39,7 @@ def test_terminated_under_load(folders: Surroundings, journal: Journal) -> None:
         folders.check(journal, server, Tier.MEMORY)
 
 
+@pytest.mark.full
 def test_terminated_while_the_committer_hangs(folders: Surroundings, journal: Journal) -> None:
     with folders.server() as server:
         writer = ProducerLoader("producer", server.url, "events", journal)

@@ -17,6 +17,8 @@ from headrace.faults import Action, Faults
 from headrace.model.tiers import Tier
 from headrace.testing.ingest_process import IngestProcess
 
+pytestmark = pytest.mark.processes
+
 WORKING = [
     ("wal written", 60),
     ("wal synced", 61),
@@ -30,11 +32,15 @@ WORKING = [
     ("segment removed", 2),
 ]
 TAKING_OVER = [("epoch claimed", 1), ("segment fetched", 2), ("identity written", 1), ("wal written", 1)]
-
-
-@pytest.fixture
-def faults(folders: Surroundings) -> Faults:
-    return Faults(folders.folder / "faults")
+# Between a tier and the news of it: written and not synced, synced and not told, put and not told, committed
+# and not told; and a segment that is in the tables only.
+DECISIVE = {
+    ("wal written", 60, False),
+    ("wal synced", 61, False),
+    ("uploader put", 5, True),
+    ("commits answered", 1, False),
+    ("segment removed", 2, True),
+}
 
 
 def start_writers(server: IngestProcess, journal: Journal) -> list[Loader]:
@@ -58,8 +64,20 @@ def finish(writers: list[Loader], journal: Journal) -> None:
         writer.finish()
 
 
-@pytest.mark.parametrize("is_disk_lost", [False, True], ids=["restarted", "disk lost"])
-@pytest.mark.parametrize(("step", "occurrence"), WORKING)
+@pytest.mark.parametrize(
+    ("step", "occurrence", "is_disk_lost"),
+    [
+        pytest.param(
+            step,
+            occurrence,
+            is_disk_lost,
+            id=f"{step}-{occurrence}-{'disk lost' if is_disk_lost else 'restarted'}",
+            marks=[] if (step, occurrence, is_disk_lost) in DECISIVE else pytest.mark.full,
+        )
+        for step, occurrence in WORKING
+        for is_disk_lost in (False, True)
+    ],
+)
 def test_died_at_work(
     folders: Surroundings, journal: Journal, faults: Faults, step: str, occurrence: int, is_disk_lost: bool
 ) -> None:
@@ -74,7 +92,10 @@ def test_died_at_work(
         folders.check(journal, server, Tier.OBJECT_STORAGE if is_disk_lost else Tier.LOCAL_DISK)
 
 
-@pytest.mark.parametrize(("step", "occurrence"), TAKING_OVER)
+@pytest.mark.parametrize(
+    ("step", "occurrence"),
+    [TAKING_OVER[0], *(pytest.param(*each, marks=pytest.mark.full) for each in TAKING_OVER[1:])],
+)
 def test_died_while_taking_over(
     folders: Surroundings, journal: Journal, faults: Faults, step: str, occurrence: int
 ) -> None:
@@ -91,6 +112,7 @@ def test_died_while_taking_over(
         folders.check(journal, server, Tier.OBJECT_STORAGE)
 
 
+@pytest.mark.full
 def test_a_file_that_cannot_be_removed_is_no_gap(
     folders: Surroundings, journal: Journal, faults: Faults
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import headrace
 from devtools.s3_server import S3Server
-from headrace.certify.ingest.journal import WAIT_SECONDS, Journal
+from headrace.certify.ingest.journal import Journal
 from headrace.certify.ingest.surroundings import Surroundings
 from headrace.certify.ingest.writers import Loader, ProducerLoader, StockLoader
 from headrace.errors import HeadraceError
@@ -21,6 +21,9 @@ from headrace.model.tiers import Tier
 from headrace.testing.ingest_process import IngestProcess
 from tests.client.proxy import Proxy
 from tests.crash.ingest.committers import committers_of
+from tests.waiting import DEADLINE_SECONDS, wait_until
+
+pytestmark = pytest.mark.processes
 
 # What it finds first: that somebody else owns the log, or somebody else's segment under the next number.
 REFUSAL = re.compile("another server took over|already has another segment|is ahead of this log")
@@ -34,7 +37,9 @@ def relay(server: IngestProcess) -> Iterator[Proxy]:
     proxy.close()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, pytest.param(1, marks=pytest.mark.full), pytest.param(2, marks=pytest.mark.full)]
+)
 def test_a_zombie_acknowledges_nothing_that_is_not_so(
     folders: Surroundings, journal: Journal, seed: int
 ) -> None:
@@ -76,6 +81,7 @@ def test_a_zombie_acknowledges_nothing_that_is_not_so(
             assert_refuses_to_start(zombie)
 
 
+@pytest.mark.full
 def test_a_zombie_whose_successor_has_done_nothing_yet(folders: Surroundings, journal: Journal) -> None:
     """Nothing but the successor's epoch is in the way of the zombie's next segment."""
     with folders.server("zombie") as zombie:
@@ -96,26 +102,23 @@ def test_a_zombie_whose_successor_has_done_nothing_yet(folders: Surroundings, jo
 
 def await_refusal(server: IngestProcess) -> None:
     """Until the server takes nothing more, and says why."""
-    deadline = time.monotonic() + WAIT_SECONDS
     with headrace.connect(server.url) as client:
-        while (health := client.health())["status"] != "refusing":
-            assert time.monotonic() < deadline, f"the zombie goes on: {health}"
-            time.sleep(0.05)
-    assert REFUSAL.search(health["problems"][0])
+        wait_until(lambda: client.health()["status"] == "refusing", "a zombie that refuses")
+        assert REFUSAL.search(client.health()["problems"][0])
 
 
 def await_refused(writer: StockLoader) -> None:
     """Until every stream that it opens is refused."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not any(REFUSAL.search(str(error)) for error in list(writer.errors)):
-        assert time.monotonic() < deadline, f"{writer.name} is not refused: {list(writer.errors)}"
-        time.sleep(0.05)
+    wait_until(
+        lambda: any(REFUSAL.search(str(error)) for error in list(writer.errors)),
+        f"the refusal of {writer.name}",
+    )
     finish(writer)
 
 
 def finish(writer: Loader) -> None:
     writer.stop()
-    writer.join(WAIT_SECONDS)
+    writer.join(DEADLINE_SECONDS)
     assert not writer.is_alive()
 
 
@@ -126,6 +129,7 @@ def assert_refuses_to_start(server: IngestProcess) -> None:
     assert server.process.wait() == 1
 
 
+@pytest.mark.full
 def test_a_zombie_that_cannot_reach_the_store(
     folders: Surroundings, s3_server: S3Server, s3_bucket: str, journal: Journal
 ) -> None:
