@@ -8,11 +8,25 @@ from collections.abc import Iterator
 import pytest
 
 import headrace
-from headrace.client import Client, Reconnect
+from headrace.client import Client, Reconnect, Writer
 from headrace.errors import HeadraceError
 from tests.client.scripted_server import ScriptedServer
+from tests.waiting import DEADLINE_SECONDS
 
-QUICK = Reconnect(first_pause=0.001, longest_pause=0.02, give_up_after=20, open_timeout=10, ack_timeout=20)
+QUICK = Reconnect(
+    first_pause=0.001,
+    longest_pause=0.02,
+    give_up_after=DEADLINE_SECONDS,
+    open_timeout=DEADLINE_SECONDS,
+    ack_timeout=DEADLINE_SECONDS,
+)
+UNTIL_TOLD = 3600.0
+"""To linger for so long: nothing is sent before it is full, or somebody asks for it."""
+
+
+def be_patient(writer: Writer) -> None:
+    """From now on the server may take its time, whatever limits the writer was made with."""
+    writer._sender._reconnect = QUICK
 
 
 @pytest.fixture

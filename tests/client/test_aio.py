@@ -68,7 +68,8 @@ def test_who_waits_for_room_hears_of_the_end(server: ScriptedServer) -> None:
         writer = client.writer(linger=0, max_buffer=1000)
         await writer.write({"a": "x" * 900})
         waiting = asyncio.create_task(writer.write({"b": "x" * 900}))
-        await asyncio.sleep(0.01)
+        while not writer._writer._buffer.on_room:
+            await asyncio.sleep(0)
         with pytest.raises(WriteTimeout):
             await writer.close(timeout=0.01)
         with pytest.raises(Closed):

@@ -24,7 +24,9 @@ from headrace.errors import (
     Unauthorized,
     WriteTimeout,
 )
+from tests.client.conftest import UNTIL_TOLD
 from tests.client.scripted_server import ScriptedServer
+from tests.waiting import DEADLINE_SECONDS
 
 
 def test_actions(server: ScriptedServer, client: Client) -> None:
@@ -113,7 +115,7 @@ def test_tls(tmp_path: Path) -> None:
 
 def test_closing_a_client_closes_its_writers(server: ScriptedServer) -> None:
     client = headrace.connect(server.url)
-    writers = [client.writer(linger=100) for _ in range(3)]
+    writers = [client.writer(linger=UNTIL_TOLD) for _ in range(3)]
     for writer in writers:
         writer.write({"a": 1})
     client.close()
@@ -133,6 +135,7 @@ def test_closing_a_client_says_what_its_writers_say(server: ScriptedServer) -> N
         client.close(timeout=0.01)
 
 
+@pytest.mark.processes
 def test_a_program_that_forgets_to_close(server: ScriptedServer, tmp_path: Path) -> None:
     """It ends by itself, with what it wrote sent."""
     # Arrow would load pandas, for seconds.
@@ -140,13 +143,13 @@ def test_a_program_that_forgets_to_close(server: ScriptedServer, tmp_path: Path)
     paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     program = f"""
 import headrace
-writer = headrace.connect({server.url!r}).writer(linger=100)
+writer = headrace.connect({server.url!r}).writer(linger={UNTIL_TOLD})
 writer.write({{"a": 1}})
 """
     ended = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": paths},
-        timeout=60,
+        timeout=DEADLINE_SECONDS,
         capture_output=True,
         text=True,
     )
@@ -154,9 +157,12 @@ writer.write({{"a": 1}})
     assert server.rows() == [{"a": 1}]
 
 
+@pytest.mark.processes
 def test_importing_the_package_is_cheap() -> None:
     program = "import sys, headrace; print('pyarrow' in sys.modules, headrace.__version__ > '')"
-    ended = subprocess.run([sys.executable, "-c", program], timeout=60, capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], timeout=DEADLINE_SECONDS, capture_output=True, text=True
+    )
     assert ended.stdout.split() == ["False", "True"]
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         headrace.nothing  # noqa: B018

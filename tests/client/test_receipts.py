@@ -11,6 +11,7 @@ import pytest
 
 from headrace.client import Client, Receipt, Tier
 from headrace.errors import Closed, ConfigError, HeadraceError, WriteTimeout
+from tests.client.conftest import UNTIL_TOLD
 from tests.client.scripted_server import ScriptedServer
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
@@ -47,7 +48,7 @@ def test_a_tier_that_is_not_reached_is_not_claimed(server: ScriptedServer, clien
 
 
 def test_each_write_of_one_message_has_its_own_lsn(server: ScriptedServer, client: Client) -> None:
-    with client.writer(linger=5) as writer:
+    with client.writer(linger=UNTIL_TOLD) as writer:
         receipts = [writer.write([{"a": n}, {"a": -n}]) for n in range(50)]
         writer.flush()
         assert [receipt.lsn for receipt in receipts] == list(range(1000, 1050))

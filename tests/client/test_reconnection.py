@@ -22,7 +22,7 @@ from headrace.errors import (
     WriteLost,
     WriteTimeout,
 )
-from tests.client.conftest import QUICK
+from tests.client.conftest import QUICK, UNTIL_TOLD, be_patient
 from tests.client.proxy import Proxy
 from tests.client.scripted_server import Break, LiveSession, Logged, ScriptedServer, break_at_random
 from tests.waiting import DEADLINE_SECONDS, wait_until
@@ -112,7 +112,7 @@ def test_what_died_in_memory_is_written_again(server: ScriptedServer, client: Cl
 
 def test_part_of_a_message_may_have_survived(server: ScriptedServer, client: Client) -> None:
     server.auto = Tier.MEMORY
-    with client.writer(linger=5, reconnect=QUICK) as writer:
+    with client.writer(linger=UNTIL_TOLD, reconnect=QUICK) as writer:
         receipts = [writer.write([{"a": n}, {"a": n}]) for n in range(5)]
         writer.flush("MEMORY")
         assert server.message_sizes == [5]
@@ -195,7 +195,7 @@ def test_a_write_that_was_committed_and_forgotten_meanwhile(server: ScriptedServ
             raise Break(point)
 
     server.on_message = commit_and_break
-    with client.writer(linger=5, reconnect=QUICK) as writer:
+    with client.writer(linger=UNTIL_TOLD, reconnect=QUICK) as writer:
         receipts = [writer.write({"a": n}) for n in range(3)]
         writer.flush(timeout=DEADLINE_SECONDS)
         assert [receipt.lsn for receipt in receipts] == [0, 0, 0]
@@ -244,24 +244,21 @@ def test_giving_up() -> None:
     client.close()
 
 
-def test_nothing_more_is_taken_while_a_writer_closes() -> None:
-    client = headrace.connect(f"127.0.0.1:{NOBODY}")
+def test_nothing_more_is_taken_while_a_writer_closes(server: ScriptedServer, client: Client) -> None:
+    server.proxy.target = NOBODY
     writer = client.writer(linger=0, reconnect=QUICK)
     writer.write({"a": 1})
     wait_until(lambda: writer.trouble)
     writer.write({"a": 2})  # which waits behind the first, and could be joined by others
-
-    def close() -> None:
-        with pytest.raises(WriteTimeout):
-            writer.close(1.0)
-
-    closing = threading.Thread(target=close)
+    closing = threading.Thread(target=writer.close)
     closing.start()
     wait_until(lambda: writer.is_closed)
     with pytest.raises(Closed, match="the writer is closed"):
         writer.write({"a": 3})
-    closing.join()
-    client.close()
+    assert closing.is_alive()
+    server.proxy.target = server.port
+    closing.join(DEADLINE_SECONDS)
+    assert [row["a"] for row in server.rows()] == [1, 2]
 
 
 def test_transient_refusals_are_waited_out(server: ScriptedServer, client: Client) -> None:
@@ -279,6 +276,7 @@ def test_a_silent_server_is_taken_for_dead(server: ScriptedServer, client: Clien
     with client.writer(linger=0, reconnect=reconnect) as writer:
         receipt = writer.write({"a": 1})
         wait_until(lambda: len(server.options) > 1)
+        be_patient(writer)
         server.is_mute = False
         server.auto = Tier.LOCAL_DISK
         server.reach(Tier.LOCAL_DISK)
@@ -292,6 +290,7 @@ def test_a_server_that_opens_no_session(server: ScriptedServer, client: Client) 
     with client.writer(reconnect=reconnect) as writer:
         receipt = writer.write({"a": 1})
         wait_until(lambda: "did not open a session" in str(writer.trouble))
+        be_patient(writer)
         server._open = opened  # type: ignore[method-assign]
         receipt.wait(timeout=DEADLINE_SECONDS)
     assert len(server.log) == 1

@@ -16,7 +16,7 @@ from headrace.errors import (
     Unauthenticated,
     Unauthorized,
 )
-from tests.client.conftest import QUICK
+from tests.client.conftest import QUICK, UNTIL_TOLD
 from tests.client.scripted_server import ScriptedServer
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
@@ -32,7 +32,7 @@ def refuse_columns(server: ScriptedServer, *names: str) -> None:
 def test_a_schema_error_is_the_message_s_own(server: ScriptedServer, client: Client) -> None:
     server.auto = Tier.LOCAL_DISK
     refuse_columns(server, "b")
-    with client.writer(linger=5, reconnect=QUICK) as writer:
+    with client.writer(linger=UNTIL_TOLD, reconnect=QUICK) as writer:
         before = writer.write({"a": 1})
         wrong = [writer.write({"b": n}) for n in range(3)]
         after = writer.write({"a": 2})
@@ -121,7 +121,7 @@ def test_a_terminal_error_ends_the_writer(
     server: ScriptedServer, client: Client, error: HeadraceError
 ) -> None:
     server.refuse_open = [error]
-    writer = client.writer(linger=5)
+    writer = client.writer(linger=UNTIL_TOLD)
     receipts = [writer.write({"a": n}) for n in range(3)]
     failed = threading.Event()
     receipts[1].on("COMMITTED", print, on_error=lambda receipt, error: failed.set())

@@ -15,11 +15,11 @@ import headrace
 from headrace.client import Receipt, Reconnect, Tier
 from headrace.errors import SchemaError
 from headrace.testing.ingest_process import IngestProcess
-from tests.client.conftest import QUICK
+from tests.client.conftest import QUICK, be_patient
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 ROOT = Path(__file__).parents[2]
-# A server takes its time to start, and more on a busy machine.
-SERVED_SECONDS = 120.0
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(scope="module")
@@ -43,26 +43,25 @@ def test_the_examples_of_the_documentation(
 
 
 def test_a_server_that_is_killed_while_it_is_written_to(served: IngestProcess) -> None:
-    reconnect = Reconnect(first_pause=0.01, longest_pause=0.2, give_up_after=SERVED_SECONDS)
+    reconnect = Reconnect(first_pause=0.01, longest_pause=0.2, give_up_after=DEADLINE_SECONDS)
     receipts: list[Receipt] = []
     is_enough = threading.Event()
 
     def write() -> None:
         while not is_enough.is_set():
             receipts.extend(writer.write({"n": len(receipts)}) for _ in range(50))
-            receipts[-1].wait(timeout=SERVED_SECONDS)
+            receipts[-1].wait(timeout=DEADLINE_SECONDS)
 
     with headrace.connect(served.url) as client:
         writer = client.writer("killed", reconnect=reconnect)
         writing = threading.Thread(target=write)
         writing.start()
-        while len(receipts) < 200:
-            is_enough.wait(0.01)
+        wait_until(lambda: len(receipts) >= 200, "200 writes")
         served.kill()
         served.start()
         is_enough.set()
         writing.join()
-        writer.flush("COMMITTED", timeout=SERVED_SECONDS)
+        writer.flush("COMMITTED", timeout=DEADLINE_SECONDS)
         rows = client.read("killed", committed_only=True).read_all().sort_by("_lsn")
         assert rows.column("n").to_pylist() == list(range(len(receipts)))
         assert rows.column("_lsn").to_pylist() == [receipt.lsn for receipt in receipts]
@@ -72,13 +71,13 @@ def test_a_server_that_is_killed_while_it_is_written_to(served: IngestProcess) -
 def test_a_server_that_stands_still(served: IngestProcess) -> None:
     reconnect = Reconnect(first_pause=0.01, longest_pause=0.2, open_timeout=0.2, ack_timeout=0.1)
     with headrace.connect(served.url) as client, client.writer("frozen", reconnect=reconnect) as writer:
-        writer.write_durable({"n": 0}, timeout=SERVED_SECONDS)
+        writer.write_durable({"n": 0}, timeout=DEADLINE_SECONDS)
         served.freeze()
         receipt = writer.write({"n": 1})
-        while writer.trouble is None:
-            threading.Event().wait(0.01)
+        wait_until(lambda: writer.trouble is not None, "the writer's trouble")
+        be_patient(writer)
         served.resume()
-        receipt.wait(timeout=SERVED_SECONDS)
+        receipt.wait(timeout=DEADLINE_SECONDS)
         assert client.read("frozen").read_all().column("n").to_pylist() == [0, 1]
 
 
@@ -90,8 +89,8 @@ def test_many_schemas_in_one_writer(served: IngestProcess) -> None:
         bad = writer.write({"a": "not a number", "b": "x"})
         last = writer.write(pa.RecordBatch.from_pylist([{"b": "y", "a": 2}]))
         with pytest.raises(SchemaError, match="'a'"):
-            bad.wait(timeout=SERVED_SECONDS)
-        last.wait(timeout=SERVED_SECONDS)
+            bad.wait(timeout=DEADLINE_SECONDS)
+        last.wait(timeout=DEADLINE_SECONDS)
         assert last.lsn > first.lsn
         rows = client.read("mixed", from_lsn=first.lsn).read_all().sort_by("_lsn")
         assert rows.column("a").to_pylist() == [1, 2]
