@@ -10,13 +10,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from headrace import faults
 from headrace.errors import EndpointUnavailable
 from headrace.faults import Action, Faults
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -60,10 +61,22 @@ def test_what_happened_is_known(folder: Faults) -> None:
     assert folder.happened("here") is Action.IO_ERROR
 
 
+class Gate(ModuleType):
+    """A module at which the import of another waits."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.entered, self.opened = threading.Event(), threading.Event()
+
+
 def test_nobody_gets_past_a_point_before_the_modules_are_there(
     folder: Faults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.5)\nis_there = True\n")
+    gate = Gate("gate")
+    monkeypatch.setitem(sys.modules, "gate", gate)
+    (tmp_path / "slow_to_import.py").write_text(
+        "import gate\ngate.entered.set()\ngate.opened.wait()\nis_there = True\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     folder.load("slow_to_import")
     watch = faults._Watch(folder.folder)
@@ -76,8 +89,11 @@ def test_nobody_gets_past_a_point_before_the_modules_are_there(
     threads = [threading.Thread(target=pass_by) for _ in range(3)]
     for thread in threads:
         thread.start()
+    wait_until(gate.entered.is_set, "the import")
+    assert seen == []
+    gate.opened.set()
     for thread in threads:
-        thread.join()
+        thread.join(DEADLINE_SECONDS)
     assert seen == [True] * 3
 
 
@@ -93,10 +109,9 @@ def test_what_is_parked_waits_until_it_is_released(folder: Faults) -> None:
     waiting = threading.Thread(target=folder.meet, args=("here",))
     waiting.start()
     wait_until(lambda: folder.parked == {"here"})
-    waiting.join(0.1)
     assert waiting.is_alive()
     folder.release("here")
-    waiting.join(10)
+    waiting.join(DEADLINE_SECONDS)
     assert not waiting.is_alive()
 
 
@@ -107,6 +122,7 @@ def test_what_is_disarmed_does_not_happen(folder: Faults) -> None:
     assert folder.fired == set()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("action", [Action.KILL, Action.LOSE])
 def test_a_process_is_killed_and_modules_are_loaded_before(folder: Faults, action: Action) -> None:
     folder.arm("here", action)

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 _IDLE_SECONDS = 5.0
 _LONGEST_SECONDS = 15.0
 _MOST_CONNECTIONS = 32
+_LOOK_EVERY_SECONDS = 0.2
 _JSON = "application/json"
 
 Answer = tuple[HTTPStatus, str, bytes]
@@ -45,14 +46,15 @@ class ObserveServer:
         certificate: Path | None = None,
         key: Path | None = None,
         authorize: Callable[[Mapping[str, str]], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         tls = _tls_context(certificate, key) if certificate is not None else None
         try:
-            self._http = _HttpServer(host, port, _Pages(server, registry, authorize), tls)
+            self._http = _HttpServer(host, port, _Pages(server, registry, authorize), tls, clock)
         except OSError as error:
             raise ConfigError(f"cannot serve metrics on {host}:{port}: {error.strerror or error}") from None
         self._thread = Thread(
-            target=self._http.serve_forever, kwargs={"poll_interval": 0.2}, name="observe", daemon=True
+            target=self._http.serve_forever, args=(_LOOK_EVERY_SECONDS,), name="observe", daemon=True
         )
 
     @property
@@ -117,9 +119,11 @@ class _HttpServer(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 16
 
-    def __init__(self, host: str, port: int, pages: _Pages, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, host: str, port: int, pages: _Pages, tls: ssl.SSLContext | None, clock: Callable[[], float]
+    ) -> None:
         self.pages = pages
-        self._tls = tls
+        self._tls, self._clock = tls, clock
         self._open: dict[socket.socket, float] = {}
         self._lock = Lock()
         if ":" in host:
@@ -142,12 +146,12 @@ class _HttpServer(ThreadingHTTPServer):
         with self._lock:
             if len(self._open) >= _MOST_CONNECTIONS:
                 return False
-            self._open[request] = time.monotonic()
+            self._open[request] = self._clock()
             return True
 
     def service_actions(self) -> None:
         """Called several times a second: hangs up on those who take their time."""
-        late = time.monotonic() - _LONGEST_SECONDS
+        late = self._clock() - _LONGEST_SECONDS
         with self._lock:
             overdue = [connection for connection, since in self._open.items() if since < late]
         for connection in overdue:
