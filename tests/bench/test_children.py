@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from headrace.bench.children import Child, bare_server, cpu_us_per_write, own_server
 from headrace.errors import ServerUnavailable, UnexpectedFailure
+from tests.waiting import wait_until
 
 COMMAND = {
     "url": "grpc://127.0.0.1:1",
@@ -33,24 +33,20 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + 30
-    while is_alive(pid):
-        assert time.monotonic() < deadline, "the child outlived its parent"
-        time.sleep(0.05)
-
-
+@pytest.mark.processes
 def test_a_child_says_why_it_has_no_result() -> None:
     with Child("headrace.bench.stock_client", COMMAND) as child, pytest.raises(ServerUnavailable):
         child.result()
 
 
+@pytest.mark.processes
 def test_a_child_that_dies_is_noticed_with_its_last_words() -> None:
     failure = pytest.raises(UnexpectedFailure, match="No module named")
     with Child("headrace.bench.no_such_module", {}) as child, failure:
         child.receive()
 
 
+@pytest.mark.processes
 def test_a_server_and_its_folder_are_gone_after_the_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +59,7 @@ def test_a_server_and_its_folder_are_gone_after_the_block(
     assert server.cpu_seconds() is None
 
 
+@pytest.mark.processes
 def test_children_and_folders_go_when_the_bench_is_killed(tmp_path: Path) -> None:
     code = (
         "import time\nfrom headrace.bench.children import own_server\n"
@@ -80,10 +77,12 @@ def test_children_and_folders_go_when_the_bench_is_killed(tmp_path: Path) -> Non
     bench.kill()
     bench.wait()
     bench.stdout.close()
-    wait_until_gone(pid)
-    assert list(tmp_path.iterdir()) == []
+    wait_until(lambda: not is_alive(pid), "the end of the child, which must not outlive its parent")
+    wait_until(lambda: not list(tmp_path.iterdir()), "the end of its folder")
 
 
+@pytest.mark.full
+@pytest.mark.processes
 def test_the_ceiling_acknowledges_every_write_once() -> None:
     with bare_server() as server:
         command = COMMAND | {"url": server.url, "writes": 500, "warm_up": 20, "all_tiers": False}

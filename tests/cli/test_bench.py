@@ -7,15 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from devtools.kafka_broker import KafkaBroker
 from headrace.bench.children import own_server
+from headrace.cli import cli, main
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 COMMAND = [sys.executable, "-m", "headrace", "bench", "ingest"]
 TIERS = ["MEMORY", "LOCAL_DISK", "OBJECT_STORAGE", "COMMITTED"]
@@ -45,6 +47,8 @@ def counts(run: dict[str, Any]) -> dict[str, int]:
     return {tier: at["count"] for tier, at in run["tiers"].items()}
 
 
+@pytest.mark.full
+@pytest.mark.processes
 def test_one_client_next_to_the_ceiling(tmp_path: Path) -> None:
     results = measured("--scenario", "1", "--writes", "300", "--rate", "1000", folder=tmp_path)
     single = results["single"]
@@ -67,6 +71,8 @@ def test_one_client_next_to_the_ceiling(tmp_path: Path) -> None:
     assert any("--kafka" in left_out for left_out in results["left_out"])
 
 
+@pytest.mark.full
+@pytest.mark.processes
 def test_kafka_as_a_peer(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
     arguments = ("--scenario", "1", "--writes", "200", "--rate", "500", "--kafka", kafka_broker.bootstrap)
     results = measured(*arguments, folder=tmp_path)
@@ -77,16 +83,19 @@ def test_kafka_as_a_peer(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
     assert results["left_out"] == []
 
 
+@pytest.mark.processes
 def test_many_clients_in_two_processes(tmp_path: Path) -> None:
-    arguments = ("--scenario", "2", "--clients", "5", "--writes", "600", "--processes", "2")
+    arguments = ("--scenario", "2", "--clients", "5", "--writes", "60", "--processes", "2")
     crowd = measured(*arguments, folder=tmp_path)["crowd"]
-    assert (crowd["clients"], crowd["processes"], crowd["writes"]) == (5, 2, 3000)
-    assert counts(crowd) == {"MEMORY": 3000, "LOCAL_DISK": 3000}
+    assert (crowd["clients"], crowd["processes"], crowd["writes"]) == (5, 2, 300)
+    assert counts(crowd) == {"MEMORY": 300, "LOCAL_DISK": 300}
     assert len(crowd["rates"]) == 5
     assert 0 < crowd["fairness"]["slowest"] <= crowd["fairness"]["fastest"]
     assert 0.2 <= crowd["fairness"]["jain"] <= 1.0
 
 
+@pytest.mark.full
+@pytest.mark.processes
 def test_a_server_of_somebodys(tmp_path: Path) -> None:
     with own_server() as server:
         results = measured("--scenario", "3", "--writes", "400", "--url", server.url, folder=tmp_path)
@@ -97,6 +106,8 @@ def test_a_server_of_somebodys(tmp_path: Path) -> None:
         assert seconds == sorted(seconds)
 
 
+@pytest.mark.full
+@pytest.mark.processes
 def test_tables_and_a_plot(tmp_path: Path) -> None:
     drawing, folder = tmp_path / "latency.svg", tmp_path / "temporary"
     folder.mkdir()
@@ -119,23 +130,45 @@ def test_tables_and_a_plot(tmp_path: Path) -> None:
         (("--plot", "no/such/folder.svg"), "there is no folder"),
         (("--plot", "x.svg", "--scenario", "2"), "not asked for"),
         (("--url", "http://127.0.0.1"), "is not a server's address"),
-        (("--url", "grpc://127.0.0.1:1", "--scenario", "1", "--writes", "5"), "127.0.0.1:1"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
-    answer = run_bench(*arguments, "--json", folder=tmp_path, code=1)
+def test_what_is_wrong_is_one_sentence(
+    arguments: tuple[str, ...],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["headrace", "bench", "ingest", *arguments, "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (1, "")
+    assert_is_one_sentence(said.err, sentence)
+
+
+@pytest.mark.processes
+def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    arguments = ("--url", "grpc://127.0.0.1:1", "--scenario", "1", "--writes", "5", "--json")
+    answer = run_bench(*arguments, folder=tmp_path, code=1)
     assert answer.stdout == ""
-    assert answer.stderr.startswith("headrace: ")
-    assert sentence in answer.stderr
-    assert answer.stderr.count("\n") == 1
+    assert_is_one_sentence(answer.stderr, "127.0.0.1:1")
+
+
+def assert_is_one_sentence(said: str, part: str) -> None:
+    assert said.startswith("headrace: ")
+    assert part in said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("arguments", [("--writes", "0"), ("--scenario", "4"), ("--rate", "fast")])
-def test_options_that_cannot_be(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    assert "Invalid value" in run_bench(*arguments, folder=tmp_path, code=2).stderr
+def test_options_that_cannot_be(arguments: tuple[str, ...]) -> None:
+    answer = CliRunner().invoke(cli, ["bench", "ingest", *arguments])
+    assert answer.exit_code == 2
+    assert "Invalid value" in answer.output
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.processes
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
 def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, number: signal.Signals) -> None:
     bench = subprocess.Popen(
         [*COMMAND, "--scenario", "1", "--rate", "100", "--json"],
@@ -143,17 +176,18 @@ def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, number: signal.S
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 120
-    while "headrace.bench.stock_client" not in (started := descendants(bench.pid)).values():
-        assert time.monotonic() < deadline
+    started: dict[int, str] = {}
+
+    def is_measuring() -> bool:
         assert bench.poll() is None
-        time.sleep(0.05)
+        started.update(descendants(bench.pid))
+        return "headrace.bench.stock_client" in started.values()
+
+    wait_until(is_measuring, "a client of the bench")
     bench.send_signal(number)
-    assert bench.wait(60) != 0
+    assert bench.wait(DEADLINE_SECONDS) != 0
     assert list(tmp_path.iterdir()) == []
-    while any(Path(f"/proc/{pid}").exists() for pid in started):
-        assert time.monotonic() < deadline, "a process was left behind"
-        time.sleep(0.05)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started), "the end of all processes")
 
 
 def descendants(pid: int) -> dict[int, str]:

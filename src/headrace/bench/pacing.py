@@ -31,10 +31,17 @@ class Sent:
     """How much later each was sent."""
 
 
-def send_all(send: Callable[[T], object], items: Sequence[T], count: int, rate: float | None) -> Sent:
+def send_all(
+    send: Callable[[T], object],
+    items: Sequence[T],
+    count: int,
+    rate: float | None,
+    now: Callable[[], float] = clock,
+    sleep: Callable[[float], object] = time.sleep,
+) -> Sent:
     """Sends `count` times, the items in turns, at so many a second or as fast as it goes."""
     rounds, rest = divmod(count, len(items))
-    started = clock()
+    started = now()
     if rate is None:
         for _ in range(rounds):
             for item in items:
@@ -44,13 +51,13 @@ def send_all(send: Callable[[T], object], items: Sequence[T], count: int, rate: 
         return Sent(started, None, None)
     interval = 1 / rate
     late = array("d", bytes(8 * count))
-    sleep, size = time.sleep, len(items)
+    size = len(items)
     for number in range(count):
         due = started + number * interval
-        behind = clock() - due
+        behind = now() - due
         if behind < 0:
             sleep(-behind)
-            behind = clock() - due
+            behind = now() - due
         late[number] = behind
         send(items[number % size])
     return Sent(started, started + np.arange(count) * interval, np.frombuffer(late))
