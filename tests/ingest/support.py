@@ -59,7 +59,7 @@ def running_engine(
         engine.start()
         yield engine
     finally:
-        engine.close(timeout=5.0)
+        engine.close(DEADLINE_SECONDS)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from pyarrow import flight
 
 from headrace.ingest.access import Access, access_middleware, identity_of
 from headrace.ingest.flight_errors import as_flight_errors
+from tests.waiting import DEADLINE_SECONDS
 
 WRITER, READER, ADMIN = "writer-token-0123456789", "reader-token-0123456789", "admin-token-0123456789"
 TOKENS: list[dict[str, Any]] = [
@@ -74,7 +75,9 @@ def open_client() -> Iterator[flight.FlightClient]:
 
 
 def with_token(token: str) -> flight.FlightCallOptions:
-    return flight.FlightCallOptions(headers=[(b"authorization", b"Bearer " + token.encode())], timeout=10)
+    return flight.FlightCallOptions(
+        headers=[(b"authorization", b"Bearer " + token.encode())], timeout=DEADLINE_SECONDS
+    )
 
 
 def called(client: flight.FlightClient, options: flight.FlightCallOptions, action: str = "who") -> str:
@@ -102,7 +105,7 @@ def test_a_call_knows_who_makes_it(client: flight.FlightClient) -> None:
 @pytest.mark.parametrize("token", ["", "not a token that anybody has"])
 @pytest.mark.parametrize("call", CALLS)
 def test_no_call_gets_in_without_a_token(client: flight.FlightClient, call: str, token: str) -> None:
-    options = with_token(token) if token else flight.FlightCallOptions(timeout=10)
+    options = with_token(token) if token else flight.FlightCallOptions(timeout=DEADLINE_SECONDS)
     with pytest.raises(flight.FlightUnauthenticatedError) as refused:
         CALLS[call](client, options)
     info = json.loads(refused.value.extra_info)
@@ -113,7 +116,7 @@ def test_get_schema_does_not_get_in_either(client: flight.FlightClient) -> None:
     """Its refusal is an OSError: pyarrow's client drops what the server said about it."""
     wanted = flight.FlightDescriptor.for_path("x")
     with pytest.raises(OSError, match=r"this server wants a token.*Unauthenticated"):
-        client.get_schema(wanted, flight.FlightCallOptions(timeout=10))
+        client.get_schema(wanted, flight.FlightCallOptions(timeout=DEADLINE_SECONDS))
     assert client.get_schema(wanted, with_token(READER)).schema.names == ["name"]
 
 
@@ -132,4 +135,4 @@ def test_a_call_without_the_role(client: flight.FlightClient, role: str) -> None
 
 def test_a_server_without_the_middleware_lets_nobody_in(open_client: flight.FlightClient) -> None:
     with pytest.raises(flight.FlightUnauthenticatedError, match="without its middleware"):
-        called(open_client, flight.FlightCallOptions(timeout=10))
+        called(open_client, flight.FlightCallOptions(timeout=DEADLINE_SECONDS))

@@ -15,6 +15,9 @@ from headrace.ingest.server import IngestServer
 from headrace.model.tiers import Tier
 from tests.ingest.flight_client import Stream, our_error
 from tests.ingest.support import running_server
+from tests.waiting import DEADLINE_SECONDS
+
+pytestmark = pytest.mark.processes
 
 PLACE = [pa.field("_lsn", pa.int64(), nullable=False), pa.field("_row", pa.int32(), nullable=False)]
 
@@ -25,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IngestServer]:
     with running_server(tmp_path_factory.mktemp("data"), commit_interval=3600.0) as server:
         # It commits once when it starts, and whatever there is by then.
         write(server, "first", [1])
-        server.engine.flush(Tier.COMMITTED, 200)
+        server.engine.flush(Tier.COMMITTED, DEADLINE_SECONDS)
         yield server
 
 

@@ -29,7 +29,7 @@ from tests.ingest.support import (
     settings_for,
     write_all,
 )
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_SECONDS, wait_until
 from tests.wal.support import NO_SPACE, Disk
 
 MEMORY, LOCAL_DISK, OBJECT_STORAGE, COMMITTED = (tier.name for tier in Tier)
@@ -64,7 +64,7 @@ def test_no_write_is_at_object_storage_while_a_put_hangs(tmp_path: Path, iceberg
     with running_engine(tmp_path / "data", store=store) as engine, LocalSession(engine) as session:
         lsns = [session.write(number) for number in range(5)]
         session.await_level(lsns[-1], LOCAL_DISK)
-        assert store.holding.wait(20)
+        assert store.holding.wait(DEADLINE_SECONDS)
         assert session.lsns(OBJECT_STORAGE) == []
         store.let_go()
         session.await_level(lsns[-1], COMMITTED)
@@ -81,7 +81,7 @@ def test_no_write_is_committed_while_commits_fail_or_hang(tmp_path: Path, iceber
         assert "the catalog is down" in engine.health()["problems"]
         iceberg.hold()
         iceberg.problem = None
-        assert iceberg.holding.wait(20)
+        assert iceberg.holding.wait(DEADLINE_SECONDS)
         assert session.lsns(COMMITTED) == []
         assert engine.tier_of(lsn) == OBJECT_STORAGE
         iceberg.let_go()
@@ -114,7 +114,7 @@ def test_whatever_a_commit_raises_the_next_is_tried(
         [lsn] = write_all(engine, 1)
         wait_until(lambda: engine.commit_failures > 1)
         iceberg.problem = None
-        engine.flush(Tier.COMMITTED, 20)
+        engine.flush(Tier.COMMITTED, DEADLINE_SECONDS)
     assert iceberg.lsns == {"orders": [lsn]}
 
 
@@ -141,10 +141,10 @@ def test_closing_does_not_wait_for_a_commit_that_hangs(
     iceberg.hold()
     with running_engine(tmp_path) as engine:
         write_all(engine, 1, level=Tier.OBJECT_STORAGE)
-        assert iceberg.holding.wait(20)
+        assert iceberg.holding.wait(DEADLINE_SECONDS)
         assert engine._commits._thread.is_alive()
         engine._commits.close(timeout=0.1)
-        engine._commits._thread.join(20)
+        engine._commits._thread.join(DEADLINE_SECONDS)
         assert not engine._commits._thread.is_alive()
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
@@ -163,7 +163,7 @@ def test_a_full_disk_refuses_writes_by_name_and_heals_by_itself(tmp_path: Path, 
             session.await_level(waiting, LOCAL_DISK)
             wait_until(lambda: engine.refusal() is None)
             after = session.write(3)
-            engine.flush(Tier.COMMITTED, 20)
+            engine.flush(Tier.COMMITTED, DEADLINE_SECONDS)
     assert iceberg.lsns == {"orders": [before, waiting, after]}
 
 
@@ -173,11 +173,11 @@ def test_a_full_disk_refuses_writes_by_name_and_heals_by_itself(tmp_path: Path, 
 def test_a_restart_goes_on_where_the_last_process_ended(tmp_path: Path, iceberg: FakeIceberg) -> None:
     with running_engine(tmp_path) as engine, LocalSession(engine, options={"producer": "till"}) as session:
         lsns = [session.write(number, seq=seq) for number, seq in ((1, 10), (2, 11))]
-        engine.flush(Tier.COMMITTED, 20)
+        engine.flush(Tier.COMMITTED, DEADLINE_SECONDS)
         before = engine.watermarks("orders")
     with running_engine(tmp_path) as engine:
         assert engine.lost() == [(3, RESERVED_AT_ONCE)]
-        engine.flush(Tier.COMMITTED, 20)
+        engine.flush(Tier.COMMITTED, DEADLINE_SECONDS)
         assert engine.watermarks("orders") == before
         assert [engine.tier_of(lsn) for lsn in (*lsns, 3, RESERVED_AT_ONCE)] == [COMMITTED] * 2 + ["LOST"] * 2
         assert engine.tier_of(RESERVED_AT_ONCE + 1) == engine.tier_of(0) == "UNKNOWN"
@@ -195,7 +195,7 @@ def test_a_restart_goes_on_where_the_last_process_ended(tmp_path: Path, iceberg:
             new = session.write(3, seq=12)
             assert new == RESERVED_AT_ONCE + 1
             assert session.lsns(MEMORY) == [lsns[1], new]
-        engine.flush(Tier.COMMITTED, 20)
+        engine.flush(Tier.COMMITTED, DEADLINE_SECONDS)
     assert iceberg.lsns == {"orders": [*lsns, new]}
 
 
@@ -245,7 +245,7 @@ def test_collections_and_their_changes_survive_a_restart_and_the_loss_of_the_dis
             session.send(pa.record_batch({"id": pa.array([1]), "name": pa.array(["x"])}))
             wait_until(lambda: session.acks)
         check(engine)
-        engine.flush(Tier.OBJECT_STORAGE, 20)
+        engine.flush(Tier.OBJECT_STORAGE, DEADLINE_SECONDS)
     with running_engine(tmp_path / "data", store_url=url) as engine:
         check(engine)
     shutil.rmtree(tmp_path / "data")
@@ -321,5 +321,5 @@ def test_flushing_waits_for_its_level_and_for_no_more(
         tmp_path / "data", store=store, log=LogLimits(segment_seconds=3600), commit_interval=3600.0
     ) as engine:
         [lsn] = write_all(engine, 1)
-        engine.flush(tier, 20)
+        engine.flush(tier, DEADLINE_SECONDS)
         assert Tier[engine.tier_of(lsn)] >= tier

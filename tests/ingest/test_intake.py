@@ -198,8 +198,11 @@ def test_what_was_put_before_the_end_is_written(fixture: Fixture) -> None:
     source = fixture.source()
     fixture.hold(source)
     fixture.put(source, 1)
-    threading.Timer(0.05, fixture.log.open.set).start()
-    fixture.intake.close(DEADLINE_SECONDS)
+    closing = threading.Thread(target=fixture.intake.close, args=[DEADLINE_SECONDS])
+    closing.start()
+    wait_until(lambda: fixture.intake._closing)
+    fixture.log.open.set()
+    closing.join(DEADLINE_SECONDS)
     assert fixture.log.ids() == [[0], [1]]
 
 
@@ -305,7 +308,7 @@ def test_who_takes_over_hears_of_what_the_holder_before_was_let_write(
             before.send(batch(2), seq=2)
             wait_until(lambda: bool(engine._intake._queue))
             with LocalSession(engine, options=options) as after:
-                time.sleep(0.05)
+                wait_until(lambda: len(engine._intake._queue) == 2, "somebody who waits behind the write")
                 assert after.messages == []
                 let_go.set()
                 assert after.greeting["last_seq"] == 2
@@ -318,7 +321,7 @@ def test_a_stream_of_which_not_all_was_written_does_not_end_well(
     def serialize_badly(*_: object) -> int:
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr(session_module, "_SETTLE_SECONDS", 20.0)
+    monkeypatch.setattr(session_module, "_SETTLE_SECONDS", DEADLINE_SECONDS)
     with running_engine(tmp_path) as engine, LocalSession(engine) as session:
         lsn = session.write(1)
         monkeypatch.setattr(Intake, "_append", serialize_badly)

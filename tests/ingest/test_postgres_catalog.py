@@ -11,6 +11,7 @@ from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.model.tiers import Tier
 from tests.ingest.flight_client import Stream
 from tests.ingest.support import running_server
+from tests.waiting import DEADLINE_SECONDS
 
 
 def test_collections_are_committed_and_found_again(tmp_path: Path, postgres_url: str) -> None:
@@ -31,7 +32,7 @@ def test_collections_are_committed_and_found_again(tmp_path: Path, postgres_url:
 
             with ThreadPoolExecutor() as pool:
                 list(pool.map(write, ("orders", "returns")))
-            server.engine.flush(Tier.COMMITTED, 200)
+            server.engine.flush(Tier.COMMITTED, DEADLINE_SECONDS)
     tables = load_catalog("headrace", **properties)
     for name in ("orders", "returns"):
         rows = tables.load_table(("headrace", name)).scan().to_arrow()

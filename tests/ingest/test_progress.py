@@ -17,6 +17,7 @@ from headrace.ingest import progress as progress_module
 from headrace.ingest.progress import Progress, Reached, Watermark
 from headrace.model.tiers import Tier
 from headrace.wal.state import Committed
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -134,14 +135,18 @@ def test_committed_is_a_watermark_of_each_collection() -> None:
 
 def test_waiting_ends_with_the_advance_that_makes_it_true() -> None:
     progress = Progress(0, 0, {})
-    waiter = threading.Thread(
-        target=progress.wait_for, args=[lambda: progress.of(Tier.LOCAL_DISK, "").lsn >= 2, 20.0]
-    )
+    seen: list[int] = []
+
+    def is_at_two() -> bool:
+        seen.append(progress.of(Tier.LOCAL_DISK, "").lsn)
+        return seen[-1] >= 2
+
+    waiter = threading.Thread(target=progress.wait_for, args=[is_at_two, DEADLINE_SECONDS])
     waiter.start()
     progress.advance(Tier.LOCAL_DISK, 1)
-    waiter.join(0.02)
+    wait_until(lambda: 1 in seen)
     assert waiter.is_alive()
     progress.advance(Tier.LOCAL_DISK, 2)
-    waiter.join(20)
+    waiter.join(DEADLINE_SECONDS)
     assert not waiter.is_alive()
     assert not progress.wait_for(lambda: False, 0.001)

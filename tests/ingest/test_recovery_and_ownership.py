@@ -27,7 +27,7 @@ from tests.ingest.support import (
     settings_for,
     write_all,
 )
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 MEMORY, LOCAL_DISK, OBJECT_STORAGE, COMMITTED = (tier.name for tier in Tier)
 
@@ -51,7 +51,7 @@ def test_segments_are_removed_after_they_are_committed_and_not_before(
         assert len(store.numbers()) > 20
         assert store.removed == []
         del iceberg.problems["orders"]
-        engine.flush(Tier.COMMITTED, 20)
+        engine.flush(Tier.COMMITTED, DEADLINE_SECONDS)
         wait_until(lambda: len(store.numbers()) < 10)
         wait_until(lambda: segment_files(tmp_path / "data/wal")[0].name == _first_name(store))
     assert iceberg.lsns["orders"] == list(range(1, 21))
@@ -309,7 +309,7 @@ def test_a_put_that_the_new_server_saw_is_recovered_and_not_acknowledged_by_the_
         [new] = engines
         new.start()
         assert new.tier_of(lsn) != "LOST"
-        new.flush(Tier.COMMITTED, 20)
+        new.flush(Tier.COMMITTED, DEADLINE_SECONDS)
         new.close()
     assert iceberg.lsns["orders"] == [1, lsn]
 
@@ -323,7 +323,7 @@ def test_a_put_that_the_new_server_did_not_see_is_overwritten_and_was_never_ackn
         write_all(old, 1, level=Tier.COMMITTED)
         store.hold()
         lsn = session.write(2)
-        assert store.holding.wait(20)
+        assert store.holding.wait(DEADLINE_SECONDS)
         with running_engine(tmp_path / "new", store=Store(tmp_path / "objects")) as new:
             assert new.tier_of(lsn) == "LOST"
             store.let_go()

@@ -17,7 +17,7 @@ from headrace.ingest.server import IngestServer
 from headrace.model.tiers import Tier
 from tests.ingest.flight_client import Stream, our_error
 from tests.ingest.support import FakeIceberg, running_server
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 MEMORY, LOCAL_DISK, OBJECT_STORAGE, COMMITTED = (tier.name for tier in Tier)
 
@@ -193,7 +193,7 @@ def test_a_producer_that_opens_a_second_stream_takes_over(server: IngestServer, 
 def test_a_refused_write_leaves_the_ones_before_it_and_names_column_and_types(
     server: IngestServer, tables: FakeIceberg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "_SETTLE_SECONDS", 20.0)
+    monkeypatch.setattr(session_module, "_SETTLE_SECONDS", DEADLINE_SECONDS)
     Stream(server.url, "typed").send_ids(1).done()
     kept = Stream(server.url, "typed").send_ids(2)
     refused = Stream(server.url, "typed").send(pa.record_batch({"id": pa.array(["text"])}))
@@ -257,7 +257,7 @@ def test_two_hundred_clients_that_come_and_go_leave_nothing_behind(server: Inges
         visit(number)
     wait_until(lambda: server.engine.sessions() == [])
     assert list(server.engine.progress.listeners) == []
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("acks")]
+    wait_until(lambda: not [one for one in threading.enumerate() if one.name.startswith("acks")])
     wait_until(lambda: psutil.Process().num_threads() <= threads + 8, "an end of threads")
 
 

@@ -74,7 +74,7 @@ def test_nothing_is_announced_before_the_sync_has_returned(tmp_path: Path) -> No
     assert log.durable == [1]
     declaring = threading.Thread(target=log.writer.declare, args=[CollectionState("new", b"")])
     declaring.start()
-    declaring.join(0.05)
+    wait_until(lambda: log.writer._waiting, "a declaration that waits")
     assert declaring.is_alive()
     assert log.durable == [1]
     disk.let_go()

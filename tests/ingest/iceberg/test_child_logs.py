@@ -10,6 +10,8 @@ import pytest
 from headrace.ingest.iceberg.parent import Child
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.processes
+
 TALKATIVE = """
 import logging, os, sys
 from headrace.ingest.iceberg.child import become_child

@@ -22,7 +22,9 @@ from headrace.wal.segments import CorruptLog
 from headrace.wal.state import Committed
 from tests.ingest.iceberg.scenario import Scenario
 from tests.ingest.iceberg.test_commit import STEPS
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_SECONDS, wait_until
+
+pytestmark = pytest.mark.processes
 
 
 def faulty(scenario: Scenario, fault: str, step: str = "-") -> CommitterProcess:
@@ -38,7 +40,12 @@ def test_the_committer_gives_way_to_the_server(scenario: Scenario) -> None:
         assert os.getpriority(os.PRIO_PROCESS, committer.pid) == min(ours + 10, 19)
 
 
-@pytest.mark.parametrize("step", [*STEPS, "answering"])
+def decisive(steps: list[str], *chosen: str) -> list[Any]:
+    """The steps as parameters; those that are not chosen are left to the full tier."""
+    return [step if step in chosen else pytest.param(step, marks=pytest.mark.full) for step in steps]
+
+
+@pytest.mark.parametrize("step", decisive([*STEPS, "answering"], "committing", "committed"))
 def test_a_committer_that_is_killed_at_a_step_is_replaced(scenario: Scenario, step: str) -> None:
     scenario.write_segment()
     with faulty(scenario, "kill", step) as dying, pytest.raises(CommitterDied, match="ended with -9"):
@@ -50,7 +57,7 @@ def test_a_committer_that_is_killed_at_a_step_is_replaced(scenario: Scenario, st
     scenario.assert_exactly_once()
 
 
-@pytest.mark.parametrize("step", ["written", "committing", "committed"])
+@pytest.mark.parametrize("step", decisive(["written", "committing", "committed"], "committing"))
 def test_a_committer_that_slept_while_another_committed_adds_nothing(scenario: Scenario, step: str) -> None:
     scenario.write_segment()
     with faulty(scenario, "stop", step) as zombie:
@@ -58,7 +65,7 @@ def test_a_committer_that_slept_while_another_committed_adds_nothing(scenario: S
         old_job = scenario.job()
         caller = threading.Thread(target=lambda: outcomes.append(zombie.commit(old_job)))
         caller.start()
-        wait_until(lambda: zombie.pid is not None)
+        wait_until(lambda: zombie.pid is not None, "the process")
         pid = zombie.pid
         assert pid is not None
         os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
@@ -74,6 +81,7 @@ def test_a_committer_that_slept_while_another_committed_adds_nothing(scenario: S
     scenario.assert_no_litter()
 
 
+@pytest.mark.full
 def test_processes_race(scenario: Scenario) -> None:
     for _ in range(3):
         scenario.write_segment()
@@ -115,11 +123,17 @@ def test_a_committer_that_does_not_answer_is_replaced(scenario: Scenario) -> Non
 def test_a_committer_can_be_killed_while_it_is_asked(scenario: Scenario) -> None:
     with faulty(scenario, "stop", "answering") as committer:
         committer.start()
-        killer = threading.Timer(0.5, committer.kill)
+        killer = threading.Thread(target=kill_when_asked, args=[committer])
         killer.start()
         with pytest.raises(CommitterDied, match="ended with -9"):
             committer.watermarks(["orders"])
-        killer.join()
+        killer.join(DEADLINE_SECONDS)
+
+
+def kill_when_asked(committer: CommitterProcess) -> None:
+    """It stands still when it has the answer, and while somebody waits for that."""
+    wait_until(lambda: committer.pid is not None and is_stopped(committer.pid), "a request")
+    committer.kill()
 
 
 def test_what_libraries_print_is_no_answer(scenario: Scenario, caplog: pytest.LogCaptureFixture) -> None:
@@ -206,9 +220,13 @@ def test_even_a_frozen_committer_ends_with_the_server(scenario: Scenario) -> Non
         wait_until(lambda: not is_running(child))
 
 
+def is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 def is_running(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
 

@@ -18,6 +18,8 @@ from headrace.ingest.iceberg.scan import MOST_BYTES
 from headrace.wal.state import Committed
 from tests.ingest.iceberg.scenario import ORDERS, Scenario
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def scanner(scenario: Scenario) -> Iterator[Scanner]:
