@@ -13,7 +13,7 @@ from headrace.errors import ConfigError, EndpointUnavailable
 from headrace.objects import NoSuchObject, ObjectExists, ObjectStore
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.processes)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param == "folder":
         return ObjectStore((tmp_path / "objects").as_uri())

@@ -9,16 +9,17 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
+from click.testing import CliRunner
 from pyarrow import flight
 
 import headrace
+from headrace.cli import cli, main
 from headrace.config import load_config
 from headrace.ingest.tokens import read_tokens
 from tests.ingest_process.serving import (
@@ -31,21 +32,19 @@ from tests.ingest_process.serving import (
     rows,
     write_all,
 )
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 
-def run(
-    *arguments: str, environment: Mapping[str, str] | None = None, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*HEADRACE, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-        env={**os.environ, **(environment or {})},
-        cwd=cwd,
-    )
+def call(*arguments: str) -> str:
+    """What a command that does not serve prints; in this process."""
+    answer = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    assert answer.exit_code == 0, answer.output
+    return answer.stdout
+
+
+def in_full(*values: Any) -> Any:
+    """Parameters of a test that are left to the full tier: they are refused in the same way as others."""
+    return pytest.param(*values, marks=pytest.mark.full)
 
 
 def refusal(folder: Path, *arguments: str, config: str | None = None) -> str:
@@ -55,7 +54,8 @@ def refusal(folder: Path, *arguments: str, config: str | None = None) -> str:
         (folder / "headrace.yaml").write_text(config)
         files = ["--config", str(folder / "headrace.yaml")]
     ports = ["--port", "0", "--metrics-port", "0"]
-    answer = run("serve", *files, "--data", str(folder / "data"), *ports, *arguments)
+    command = [*HEADRACE, "serve", *files, "--data", str(folder / "data"), *ports, *arguments]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_SECONDS)
     assert answer.returncode == 1, answer.stderr
     assert "listens on" not in answer.stdout
     assert "Traceback" not in answer.stderr
@@ -64,39 +64,47 @@ def refusal(folder: Path, *arguments: str, config: str | None = None) -> str:
 
 
 def test_help_has_examples() -> None:
-    shown = run("serve", "--help").stdout
+    shown = call("serve", "--help")
     assert "headrace serve --config headrace.yaml" in shown
     assert "--insecure" in shown
 
 
-def test_the_commands_are_listed_and_only_the_called_one_is_loaded() -> None:
-    shown = run("--help").stdout
+def test_the_commands_are_listed() -> None:
+    shown = call("--help")
     assert all(
         re.search(rf"^  {name} ", shown, re.MULTILINE) for name in ("serve", "schema", "token", "demo")
     )
+
+
+@pytest.mark.processes
+def test_only_the_called_command_is_loaded() -> None:
     slow = ("pandas", "pyiceberg", "grpc")
     loaded = f"import sys, headrace.cli.serve; print([name for name in {slow} if name in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"  # each of them takes longer than all the rest
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
         ("sreve: {}\n", "sreve"),
-        ("serve: {port: eight}\n", "serve.port"),
-        ("serve: [\n", "line 2: expected the node content"),
-        ("data: ${NO_SUCH_VARIABLE}\n", "the environment variable 'NO_SUCH_VARIABLE' is not set: set it"),
+        in_full("serve: {port: eight}\n", "serve.port"),
+        in_full("serve: [\n", "line 2: expected the node content"),
+        in_full(
+            "data: ${NO_SUCH_VARIABLE}\n", "the environment variable 'NO_SUCH_VARIABLE' is not set: set it"
+        ),
         ("serve: {tokens: nosuch.yaml}\n", "tokens file"),
-        ("serve: {tls: {certificate: nosuch.pem, key: nosuch.pem}}\n", "nosuch.pem"),
+        in_full("serve: {tls: {certificate: nosuch.pem, key: nosuch.pem}}\n", "nosuch.pem"),
         ("serve: {tls: {certificate: headrace.yaml, key: headrace.yaml}}\n", "TLS"),
-        ("store: {url: 'ftp://nowhere/x'}\n", "store 'ftp://nowhere/x'"),
+        in_full("store: {url: 'ftp://nowhere/x'}\n", "store 'ftp://nowhere/x'"),
     ],
 )
 def test_a_bad_configuration(config: str, sentence: str, tmp_path: Path) -> None:
     assert sentence in refusal(tmp_path, config=config)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -105,15 +113,18 @@ def test_a_bad_configuration(config: str, sentence: str, tmp_path: Path) -> None
             ["--data", "/dev/null/data"],
             "data folder /dev/null/data: Not a directory: choose another with --data",
         ),
-        (["--data", "/proc/headrace"], "data folder /proc/headrace: "),
+        in_full(["--data", "/proc/headrace"], "data folder /proc/headrace: "),
         (["--host", "203.0.113.7", "--insecure"], "cannot listen on 203.0.113.7:0: Cannot assign requested"),
-        (["--host", "no.such.host.invalid", "--insecure"], "cannot listen on no.such.host.invalid:0: "),
+        in_full(
+            ["--host", "no.such.host.invalid", "--insecure"], "cannot listen on no.such.host.invalid:0: "
+        ),
     ],
 )
 def test_bad_options(arguments: list[str], sentence: str, tmp_path: Path) -> None:
     assert refusal(tmp_path, *arguments).startswith(sentence)
 
 
+@pytest.mark.processes
 def test_a_store_that_is_not_there(tmp_path: Path) -> None:
     options = {
         "endpoint": "http://127.0.0.1:9",
@@ -127,6 +138,7 @@ def test_a_store_that_is_not_there(tmp_path: Path) -> None:
     assert refusal(tmp_path, config=yaml.safe_dump(config)).startswith("store s3://bucket/x cannot ")
 
 
+@pytest.mark.processes
 def test_ports_that_are_taken_and_nothing_is_half_done(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -140,6 +152,7 @@ def test_ports_that_are_taken_and_nothing_is_half_done(tmp_path: Path) -> None:
         assert write_all(client, "orders", [rows(1)])
 
 
+@pytest.mark.processes
 def test_a_data_folder_that_is_in_use(tmp_path: Path) -> None:
     with Serving(tmp_path / "data", "--no-metrics") as server, server.client() as client:
         assert "data folder" in (sentence := refusal(tmp_path))
@@ -147,6 +160,7 @@ def test_a_data_folder_that_is_in_use(tmp_path: Path) -> None:
         assert write_all(client, "orders", [rows(1)])
 
 
+@pytest.mark.processes
 def test_a_catalog_that_is_not_there_does_not_keep_writes_out(tmp_path: Path) -> None:
     catalog = {"properties": {"type": "rest", "uri": "http://no.such.host.invalid:1"}}
     config = {"catalog": catalog, "ingest": {"commit_interval": "100ms"}}
@@ -157,6 +171,7 @@ def test_a_catalog_that_is_not_there_does_not_keep_writes_out(tmp_path: Path) ->
         assert server.stop() == 0
 
 
+@pytest.mark.processes
 def test_the_environment_and_paths_in_a_configuration(tmp_path: Path) -> None:
     folder = tmp_path / "etc"
     folder.mkdir()
@@ -172,7 +187,7 @@ def test_the_environment_and_paths_in_a_configuration(tmp_path: Path) -> None:
         try:
             assert process.stdout.readline().startswith("headrace listens on grpc://127.0.0.1:")
             process.terminate()
-            rest, _ = process.communicate(timeout=60)
+            rest, _ = process.communicate(timeout=DEADLINE_SECONDS)
             assert process.returncode == 0
         finally:
             process.kill()
@@ -180,6 +195,7 @@ def test_the_environment_and_paths_in_a_configuration(tmp_path: Path) -> None:
     assert (tmp_path / "var" / "data" / "wal").is_dir()
 
 
+@pytest.mark.processes
 def test_everybody_may_be_let_in(tmp_path: Path) -> None:
     with Serving(tmp_path / "data", "--host", "0.0.0.0", "--insecure") as server:
         assert server.url == f"grpc://0.0.0.0:{server.port}"
@@ -187,7 +203,8 @@ def test_everybody_may_be_let_in(tmp_path: Path) -> None:
             assert write_all(client, "orders", [rows(1)])
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.processes
+@pytest.mark.parametrize("number", [signal.SIGTERM, in_full(signal.SIGINT)])
 def test_stops_though_a_client_is_connected(number: signal.Signals, tmp_path: Path) -> None:
     with Serving(tmp_path / "data") as server, server.client() as client:
         writer, reader = exchange(client, "orders")
@@ -215,13 +232,14 @@ def _first_acks(reader: Any) -> list[int]:
     ]
 
 
+@pytest.mark.processes
 def test_a_client_is_told_when_the_server_stops(tmp_path: Path) -> None:
     with Serving(tmp_path / "data", "--no-metrics") as server, headrace.connect(server.url) as client:
         client.create_collection("orders", SCHEMA)
         server.process.send_signal(signal.SIGTERM)
         with server.client() as stock, pytest.raises(flight.FlightUnavailableError):
             _write_for_ever(stock)
-        assert server.process.wait(60) == 0
+        assert server.process.wait(DEADLINE_SECONDS) == 0
 
 
 def _write_for_ever(client: flight.FlightClient) -> None:
@@ -230,7 +248,7 @@ def _write_for_ever(client: flight.FlightClient) -> None:
 
 
 def test_schema_describes_the_configuration(tmp_path: Path) -> None:
-    schema = json.loads(run("schema").stdout)
+    schema = json.loads(call("schema"))
     jsonschema.Draft202012Validator.check_schema(schema)
     good = {
         "data": "x",
@@ -245,7 +263,7 @@ def test_schema_describes_the_configuration(tmp_path: Path) -> None:
 
 
 def test_a_token_and_its_entry(tmp_path: Path) -> None:
-    shown = run("token", "shop", "--write", "orders", "--write", "items", "--read", "*").stdout
+    shown = call("token", "shop", "--write", "orders", "--write", "items", "--read", "*")
     (token,) = re.findall(r"^hr_\S+$", shown, re.MULTILINE)
     path = tmp_path / "tokens.yaml"
     path.write_text(shown[shown.index("- name:") :])
@@ -257,14 +275,14 @@ def test_a_token_and_its_entry(tmp_path: Path) -> None:
 
 
 def test_a_token_for_a_program(tmp_path: Path) -> None:
-    made = json.loads(run("token", "ops", "--admin", "--json").stdout)
+    made = json.loads(call("token", "ops", "--admin", "--json"))
     path = tmp_path / "tokens.yaml"
     path.write_text(yaml.safe_dump([made["entry"]]))
     path.chmod(0o600)
     (identity,) = read_tokens(path)
     assert identity.is_admin
     assert made["token"].startswith("hr_")
-    assert json.loads(run("token", "ops", "--admin", "--json").stdout)["token"] != made["token"]
+    assert json.loads(call("token", "ops", "--admin", "--json"))["token"] != made["token"]
 
 
 @pytest.mark.parametrize(
@@ -275,8 +293,16 @@ def test_a_token_for_a_program(tmp_path: Path) -> None:
         (["", "--admin"], "name"),
     ],
 )
-def test_a_token_that_makes_no_sense(arguments: list[str], sentence: str) -> None:
-    answer = run("token", *arguments)
-    assert (answer.returncode, answer.stdout) == (1, "")
-    assert sentence in answer.stderr
-    assert len(answer.stderr.splitlines()) == 1
+def test_a_token_that_makes_no_sense(
+    arguments: list[str],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["headrace", "token", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (1, "")
+    assert sentence in said.err
+    assert len(said.err.splitlines()) == 1

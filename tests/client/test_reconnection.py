@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -272,8 +273,7 @@ def test_transient_refusals_are_waited_out(server: ScriptedServer, client: Clien
 def test_a_silent_server_is_taken_for_dead(server: ScriptedServer, client: Client) -> None:
     server.is_mute = True
     server.auto = None
-    reconnect = Reconnect(first_pause=0.001, longest_pause=0.02, ack_timeout=0.05)
-    with client.writer(linger=0, reconnect=reconnect) as writer:
+    with client.writer(linger=0, reconnect=replace(QUICK, ack_timeout=0.05)) as writer:
         receipt = writer.write({"a": 1})
         wait_until(lambda: len(server.options) > 1)
         be_patient(writer)
@@ -286,8 +286,7 @@ def test_a_silent_server_is_taken_for_dead(server: ScriptedServer, client: Clien
 
 def test_a_server_that_opens_no_session(server: ScriptedServer, client: Client) -> None:
     opened, server._open = server._open, lambda session, said: None  # type: ignore[method-assign]
-    reconnect = Reconnect(first_pause=0.001, longest_pause=0.02, open_timeout=0.02)
-    with client.writer(reconnect=reconnect) as writer:
+    with client.writer(reconnect=replace(QUICK, open_timeout=0.02)) as writer:
         receipt = writer.write({"a": 1})
         wait_until(lambda: "did not open a session" in str(writer.trouble))
         be_patient(writer)

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -69,10 +70,10 @@ def test_a_server_that_is_killed_while_it_is_written_to(served: IngestProcess) -
 
 
 def test_a_server_that_stands_still(served: IngestProcess) -> None:
-    reconnect = Reconnect(first_pause=0.01, longest_pause=0.2, open_timeout=0.2, ack_timeout=0.1)
-    with headrace.connect(served.url) as client, client.writer("frozen", reconnect=reconnect) as writer:
+    with headrace.connect(served.url) as client, client.writer("frozen", reconnect=QUICK) as writer:
         writer.write_durable({"n": 0}, timeout=DEADLINE_SECONDS)
         served.freeze()
+        writer._sender._reconnect = replace(QUICK, open_timeout=0.2, ack_timeout=0.1)
         receipt = writer.write({"n": 1})
         wait_until(lambda: writer.trouble is not None, "the writer's trouble")
         be_patient(writer)

@@ -74,7 +74,7 @@ def test_a_writer_reads_its_own_writes_committed_or_not(
         if not read(client, own, committed_only=True).num_rows:
             break
     assert read(client, own, committed_only=True).num_rows == 0
-    call(client, "flush", level="COMMITTED", timeout=60)
+    call(client, "flush", level="COMMITTED", timeout=DEADLINE_SECONDS)
     assert read(client, own, committed_only=True).num_rows == 3
     [third] = write(server, own, [4])
     rows = read(client, own)

@@ -112,7 +112,9 @@ def test_ranges_that_every_tier_has_announced_are_dropped() -> None:
     assert ledger.ranges < 5_000
 
 
-@pytest.mark.parametrize("step", [1, 2], ids=["one run", "no two alike"])
+@pytest.mark.parametrize(
+    "step", [pytest.param(1, id="one run"), pytest.param(2, id="no two alike", marks=pytest.mark.full)]
+)
 def test_a_million_writes_in_flight_stay_under_fifty_megabytes(step: int) -> None:
     """The worst case is a session of which no two writes are neighbours, because others write in between."""
     process = psutil.Process()

@@ -39,7 +39,7 @@ class IngestProcess:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.data = data
-        self.port = _free_port()
+        self.port, self._port_lock = _draw_port()
         self.url = f"grpc://127.0.0.1:{self.port}"
         serve = command or (sys.executable, "-m", "headrace", "serve")
         self._command = [
@@ -125,6 +125,7 @@ class IngestProcess:
         if error is not None:
             error.add_note(f"The server on {self.data} said at last:\n{self.log_tail()}")
         self._log.close()
+        self._port_lock.close()
 
     def _end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
@@ -136,12 +137,21 @@ class IngestProcess:
         return os.pread(self._log.fileno(), size - begin, begin).decode(errors="replace")
 
 
-def _free_port() -> int:
+def _draw_port() -> tuple[int, socket.socket]:
+    """Draws a port on which nobody listens, and returns it with a lock against others who draw one.
+
+    The port stays ours until the lock is closed, also while the server is down.
+    """
     for port in random.sample(_PORTS, len(_PORTS)):
-        with socket.socket() as probe:
-            try:
+        lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            if sys.platform == "linux":  # elsewhere there are no abstract names, which end with the process
+                lock.bind(f"\0headrace-port-{port}")
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+        except OSError:
+            lock.close()
+            continue
+        return port, lock
     raise UnexpectedFailure(f"all ports from {_PORTS.start} to {_PORTS.stop - 1} are taken")
