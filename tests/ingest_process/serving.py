@@ -21,6 +21,7 @@ import pyarrow as pa
 import yaml
 from pyarrow import flight
 
+from headrace.testing.ingest_process import without_pandas
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
 HEADRACE = (sys.executable, "-m", "headrace")
@@ -44,7 +45,7 @@ class Serving:
         self.data = data
         files = ["--config", _written(data, config)] if config is not None else []
         self._command = [*HEADRACE, "serve", "--data", str(data), *files, *_ports(options), *options]
-        self._environment = {**os.environ, **(environment or {})}
+        self._environment = {**os.environ, **without_pandas(data.parent), **(environment or {})}
         self._before_exec = before_exec
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed at the end of the block
         self.process: subprocess.Popen[bytes]

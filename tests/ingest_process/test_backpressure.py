@@ -25,13 +25,14 @@ COALESCED = 1_000
 # Writes for ever, and never reads.
 DEAD_CLIENT = """
 import sys
-from tests.ingest_process.serving import exchange, rows, flight
+import pyarrow as pa
+from pyarrow import flight
+batch = pa.record_batch({"id": pa.array(range(100), pa.int64()), "text": ["x" * 100] * 100})
 with flight.FlightClient(sys.argv[1]) as client:
-    writer, reader = exchange(client, "dead")
-    writer.begin(rows(1).schema)
-    print("begun", flush=True)
+    writer, reader = client.do_exchange(flight.FlightDescriptor.for_path("streaming_write", "dead"))
+    writer.begin(batch.schema)
     while True:
-        writer.write_batch(rows(1, 100, "x" * 100))
+        writer.write_batch(batch)
 """
 
 
@@ -129,10 +130,7 @@ def _statuses(reader: Any, name: str) -> Iterator[Any]:
 
 def test_a_killed_client_is_forgotten(unharmed: Serving) -> None:
     before = unharmed.metric("headrace_disconnects_total")
-    clients = [
-        subprocess.Popen([sys.executable, "-c", DEAD_CLIENT, unharmed.url], stdout=subprocess.PIPE)
-        for _ in range(2)
-    ]
+    clients = [subprocess.Popen([sys.executable, "-c", DEAD_CLIENT, unharmed.url]) for _ in range(2)]
     try:
         wait_until(
             lambda: [session["writes"] > 1_000 for session in unharmed.sessions()] == [True, True],
@@ -141,7 +139,7 @@ def test_a_killed_client_is_forgotten(unharmed: Serving) -> None:
     finally:
         for client in clients:
             client.kill()
-            client.communicate()
+            client.wait()
     wait_until(lambda: not unharmed.sessions(), "the end of their sessions")
     assert unharmed.metric("headrace_disconnects_total") == before + 2
     assert unharmed.metric("headrace_active_flight_clients") == 0

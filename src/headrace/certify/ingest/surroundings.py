@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from headrace.certify.ingest.journal import Broken, Journal
 from headrace.certify.ingest.oracle import EndState, Found, read_tables, snapshots_not_holding, some
 from headrace.client import connect
 from headrace.model.tiers import Tier
-from headrace.testing.ingest_process import IngestProcess
+from headrace.testing.ingest_process import IngestProcess, without_pandas
 
 # Everything often, so that a fault at any moment meets everything.
 INGEST = {"segment_seconds": 0.05, "commit_interval": 0.1, "commit_timeout": 60}
@@ -63,7 +62,7 @@ class Surroundings:
             str(file),
             "--no-metrics",
             command=command,
-            environment={**self._without_pandas(), **(environment or {})},
+            environment={**without_pandas(self.folder), **(environment or {})},
         )
 
     def catalog(self) -> Catalog:
@@ -93,13 +92,3 @@ class Surroundings:
         early = [write for write in told if write.name not in found.places]
         if early:
             raise Broken(f"writes that were told to be committed too early: {some(early)}")
-
-    def _without_pandas(self) -> dict[str, str]:
-        """Arrow loads pandas where it is installed, as it is here for the client's tests.
-
-        No server needs it, and it is half of a server's start.
-        """
-        folder = self.folder / "without_pandas"
-        folder.mkdir(exist_ok=True)
-        (folder / "pandas.py").write_text("raise ImportError('not for servers')\n")
-        return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))}
