@@ -127,7 +127,7 @@ def check_whole_records_only(recovered: Recovered, whole: bytes) -> None:
     assert state.lost == ([(state.last_lsn + 1, reserved - 1)] if reserved > state.last_lsn + 1 else [])
 
 
-@pytest.mark.parametrize("tail", ["nothing", "zeros", "noise"])
+@pytest.mark.parametrize("tail", ["nothing", "zeros", pytest.param("noise", marks=pytest.mark.full)])
 def test_a_log_cut_anywhere_keeps_exactly_the_records_that_are_whole(copies: Copies, tail: str) -> None:
     data = copies.bytes_of(3)
     ends = [SEGMENT_HEADER_BYTES, *record_ends(copies.source / segment_name(3))]
@@ -184,7 +184,7 @@ def test_damage_in_what_may_not_have_been_synced_is_cut_off(copies: Copies) -> N
         check_whole_records_only(recover(copies.changed(3, damaged)), data[: ends[-2]])
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_damage_in_a_segment_before_the_last_is_refused(copies: Copies, number: int) -> None:
     data = copies.bytes_of(number)
     for offset in range(len(data)):

@@ -21,7 +21,7 @@ from headrace.wal.records import BadRecord
 from headrace.wal.segments import CorruptLog
 from headrace.wal.state import Committed
 from tests.ingest.iceberg.scenario import Scenario
-from tests.ingest.iceberg.test_commit import STEPS
+from tests.ingest.iceberg.test_commit import STEPS, decisive
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
 pytestmark = pytest.mark.processes
@@ -38,11 +38,6 @@ def test_the_committer_gives_way_to_the_server(scenario: Scenario) -> None:
         assert committer.pid is not None
         ours = os.getpriority(os.PRIO_PROCESS, 0)
         assert os.getpriority(os.PRIO_PROCESS, committer.pid) == min(ours + 10, 19)
-
-
-def decisive(steps: list[str], *chosen: str) -> list[Any]:
-    """The steps as parameters; those that are not chosen are left to the full tier."""
-    return [step if step in chosen else pytest.param(step, marks=pytest.mark.full) for step in steps]
 
 
 @pytest.mark.parametrize("step", decisive([*STEPS, "answering"], "committing", "committed"))
