@@ -456,8 +456,8 @@ def test_readers_that_leave_at_once(unharmed: Serving) -> None:
         ticket = flight.Ticket(b'{"collection": "left"}')
         for number in range(12):
             reader = client.do_get(ticket)
-            for _ in range(number % 4):
-                reader.read_chunk()
+            for _ in zip(range(number % 4), reader, strict=False):
+                pass
             reader.cancel()
         with pytest.raises(flight.FlightTimedOutError):
             client.do_get(ticket, flight.FlightCallOptions(timeout=0.0)).read_all()
