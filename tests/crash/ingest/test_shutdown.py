@@ -12,7 +12,7 @@ from headrace.certify.ingest.writers import Loader, ProducerLoader, StockLoader
 from headrace.model.tiers import Tier
 from tests.crash.ingest.committers import committers_of
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.full]
 
 STOPPED = re.compile(r"stopped: everything up to LSN (\d+) is on the disk")
 
@@ -39,7 +39,6 @@ def test_terminated_under_load(folders: Surroundings, journal: Journal) -> None:
         folders.check(journal, server, Tier.MEMORY)
 
 
-@pytest.mark.full
 def test_terminated_while_the_committer_hangs(folders: Surroundings, journal: Journal) -> None:
     with folders.server() as server:
         writer = ProducerLoader("producer", server.url, "events", journal)

@@ -33,13 +33,12 @@ WORKING = [
 ]
 TAKING_OVER = [("epoch claimed", 1), ("segment fetched", 2), ("identity written", 1), ("wal written", 1)]
 # Between a tier and the news of it: written and not synced, synced and not told, put and not told, committed
-# and not told; and a segment that is in the tables only.
+# and not told.
 DECISIVE = {
     ("wal written", 60, False),
     ("wal synced", 61, False),
     ("uploader put", 5, True),
     ("commits answered", 1, False),
-    ("segment removed", 2, True),
 }
 
 
