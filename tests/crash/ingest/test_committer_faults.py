@@ -17,7 +17,7 @@ from headrace.certify.ingest.writers import Loader, ProducerLoader, StockLoader
 from headrace.faults import Action, Faults
 from headrace.model.tiers import Tier
 from headrace.testing.ingest_process import IngestProcess
-from tests.crash.ingest.committers import committers_of
+from tests.crash.ingest.committers import committers_of, freeze
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -101,7 +101,7 @@ def _is_told_the_truth_while_frozen(
     committer: psutil.Process, folders: Surroundings, journal: Journal
 ) -> bool:
     """Leaves it frozen; not known if that was in a transaction of SQLite's."""
-    committer.suspend()
+    freeze(committer)
     journal.await_news(Tier.OBJECT_STORAGE, 200)
     try:
         folders.check_committed(journal)
@@ -116,7 +116,7 @@ def test_the_committer_hangs_for_too_long(folders: Surroundings, journal: Journa
         with load(server, journal):
             journal.await_news(Tier.COMMITTED)
             committer = committer_of(server)
-            committer.suspend()
+            freeze(committer)
             committer_of(server, other_than=committer.pid)
             journal.await_news(Tier.COMMITTED, 200)
             assert not committer.is_running()
@@ -141,7 +141,7 @@ def test_a_committer_outlives_its_server(
             faults.arm(point, Action.PARK)
             wait_until(lambda: point in faults.parked, f"the committer at {step}")
             zombie = committer_of(server)
-            zombie.suspend()
+            freeze(zombie)
             faults.release(point)
             server.kill()
             server.start()
@@ -160,7 +160,7 @@ def test_a_committer_outlives_its_server_from_any_moment(folders: Surroundings, 
                 journal.await_news(Tier.COMMITTED, draw.randint(1, 200))
                 zombie = committer_of(server)
                 time.sleep(draw.random() * 0.3)
-                zombie.suspend()
+                freeze(zombie)
                 server.kill()
                 server.start()
                 # While one is frozen in a transaction of SQLite's nobody else commits, so it goes on first.
