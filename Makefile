@@ -23,14 +23,17 @@ demo: setup ## the whole product: made-up orders into a view, with kill -9, comp
 # Two processes, one for each core: the Spark session's tests in one, and all others beside it.
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 
+# Properties are tried with a quarter of the examples.
+SHORT := --hypothesis-profile=short
+
 fetch: setup ## download the servers and jars that the tests need, about 320 MB, once
 	@$(BIN)/python -m devtools.fetch
 
 test-fast: setup ## the inner loop, under a minute: no servers, no Spark, no processes
-	$(PYTEST) -m 'not processes and not full and not soak'
+	$(PYTEST) $(SHORT) -m 'not processes and not full and not soak'
 
 test: lint fetch ## what CI runs, ten minutes: style, types, every boundary, a kill for every promise
-	$(PYTEST) -m 'not full and not soak'
+	$(PYTEST) $(SHORT) -m 'not full and not soak'
 
 test-full: lint fetch ## everything, 45 minutes: all kill tables, certification, a cluster, Spark 4.1
 	$(PYTEST) -m 'not soak'

@@ -10,6 +10,7 @@ import secrets
 import tempfile
 import threading
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,8 @@ from devtools.redis_server import RedisServer
 from devtools.s3_server import S3Server
 from devtools.server import Server, ServerError
 
+REDIS_DATABASES = 4096
+"""One for each test that asks for one, and some."""
 _WAREHOUSE = "warehouse"
 
 
@@ -43,8 +46,8 @@ class ServerHost:
         self.key = secrets.token_bytes(32)
         self.running: dict[str, Server] = {}
         self._kinds: dict[str, Callable[[], Server]] = {
-            "postgres": PostgresServer,
-            "redis": RedisServer,
+            "postgres": partial(PostgresServer, is_durable=False),
+            "redis": partial(RedisServer, settings={"databases": str(REDIS_DATABASES)}),
             "kafka": KafkaBroker,
             "s3": S3Server,
             "rest": self._rest_catalog,

@@ -23,7 +23,7 @@ from devtools.pytest_reports import ORDER_VARIABLE, SERVERS_USED, SPARK_GROUP
 from devtools.redis_server import RedisServer
 from devtools.s3_server import S3Server
 from devtools.server import starts
-from devtools.shared_servers import RemoteServers, ServerHost, Servers
+from devtools.shared_servers import REDIS_DATABASES, RemoteServers, ServerHost, Servers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # No deadline: a busy machine is not a defect. By hand each run looks somewhere new, and the printed blob
 # brings a failure back; in CI all runs look at the same, so that a red one is the change's own doing.
 settings.register_profile("headrace", deadline=None, derandomize="CI" in os.environ, print_blob=True)
+# For `make test`, which has many properties and ten minutes.
+settings.register_profile("short", settings.get_profile("headrace"), max_examples=25)
 settings.load_profile("headrace")
 
 _HOST = pytest.StashKey[ServerHost]()
@@ -77,8 +79,10 @@ def shared_server(request: pytest.FixtureRequest) -> GetServer:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(shared_server: GetServer) -> PostgresServer:
-    return cast(PostgresServer, shared_server("postgres"))
+def postgres_server(shared_server: GetServer) -> Iterator[PostgresServer]:
+    server: PostgresServer = shared_server("postgres")
+    yield server
+    server.disconnect()
 
 
 @pytest.fixture
@@ -91,13 +95,19 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def redis_server(shared_server: GetServer) -> RedisServer:
-    """Every test has a key prefix of its own on it."""
+    """Tests take `redis_url`; this is for who asks about the server."""
     return cast(RedisServer, shared_server("redis"))
 
 
 @pytest.fixture
-def redis_url(redis_server: RedisServer) -> str:
-    return redis_server.url
+def redis_url(redis_server: RedisServer) -> Iterator[str]:
+    """A logical database for this test alone."""
+    with redis_server.client() as client:
+        number = int(client.incr("databases given to tests"))  # in database 0, which no test is given
+        assert number < REDIS_DATABASES, "raise REDIS_DATABASES"
+        yield redis_server.url.removesuffix("/0") + f"/{number}"
+        client.select(number)
+        client.flushdb()
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,9 @@ import orjson
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from redis import Redis
 
 from devtools.kafka_broker import KafkaBroker
-from devtools.redis_server import RedisServer
 from devtools.s3_server import S3Server
 from headrace.certify.documents import BATCH, document
 from headrace.certify.feeds import KafkaFeed
@@ -141,9 +141,9 @@ def test_nothing_of_a_source_in_kafka_is_left(kafka_broker: KafkaBroker) -> None
     feed.remove([lane])
 
 
-def test_redis_has_nothing_of_a_lane_that_was_removed(redis_url: str, redis_server: RedisServer) -> None:
+def test_redis_has_nothing_of_a_lane_that_was_removed(redis_url: str) -> None:
     target = RedisTarget({"url": redis_url})
-    with redis_server.client() as client:
+    with Redis.from_url(redis_url) as client:
         client.set(f"headrace-certify:{LANE}:key", orjson.dumps(document(1)))
         client.set(f"headrace-certify:{LANE}-2:key", orjson.dumps(document(2)))
         client.hset("headrace:layouts", f"headrace-certify:{LANE}", "{}")

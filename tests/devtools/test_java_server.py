@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from devtools.java_server import JavaServerError, java_command
+from devtools.java_server import java_command
 from devtools.s3_server import S3Server
+from devtools.server import ServerError
 from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -20,6 +21,7 @@ REPOSITORY = Path(__file__).parents[2]
 OWNER = """
 import time
 from devtools.s3_server import S3Server
+from devtools.server import ServerError
 with S3Server() as server:
     {then}
     print(server.port, server._home, flush=True)
@@ -55,7 +57,7 @@ def test_it_listens_on_loopback_alone(s3_server: S3Server) -> None:
 @pytest.mark.full
 def test_it_leaves_nothing_behind() -> None:
     with S3Server() as server:
-        with pytest.raises(JavaServerError, match="already started"):
+        with pytest.raises(ServerError, match="already started"):
             server.start()
         home = server._home
         assert home is not None
@@ -93,7 +95,7 @@ def test_a_failed_start_shows_the_log_and_leaves_nothing(monkeypatch: pytest.Mon
         return java_command(home, [], "no.such.Main")
 
     monkeypatch.setattr(S3Server, "_command", command)
-    with pytest.raises(JavaServerError, match="Could not find or load main class"):
+    with pytest.raises(ServerError, match="Could not find or load main class"):
         S3Server().start()
     assert homes
     assert not [home for home in homes if home.exists()]

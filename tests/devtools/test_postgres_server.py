@@ -13,7 +13,8 @@ import pytest
 from adbc_driver_postgresql import dbapi
 
 from devtools import postgres_server
-from devtools.postgres_server import PostgresServer, PostgresServerError
+from devtools.postgres_server import PostgresServer
+from devtools.server import ServerError
 from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -88,11 +89,11 @@ def test_a_failed_start_shows_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         postgres_server, "_server_command", lambda *place: [*server_command(*place), "-c", "fsync=perhaps"]
     )
-    with pytest.raises(PostgresServerError, match='parameter "fsync" requires a Boolean value'):
+    with pytest.raises(ServerError, match='parameter "fsync" requires a Boolean value'):
         PostgresServer().start()
 
 
 def test_without_the_wheel_it_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(PostgresServerError, match="make setup"):
+    with pytest.raises(ServerError, match="make setup"):
         PostgresServer().start()

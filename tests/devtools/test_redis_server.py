@@ -14,7 +14,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError
 from redis.retry import Retry
 
-from devtools.redis_server import RedisServer, RedisServerError
+from devtools.redis_server import RedisServer
+from devtools.server import ServerError
 from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -38,7 +39,7 @@ def test_it_is_a_real_server_and_leaves_nothing_behind() -> None:
     with RedisServer() as server:
         with server.client() as client:
             assert client.info("server")["redis_version"]
-        with pytest.raises(RedisServerError, match="already started"):
+        with pytest.raises(ServerError, match="already started"):
             server.start()
         home = server.home
         assert home.is_dir()
@@ -92,11 +93,11 @@ def test_it_ends_with_the_process_that_started_it() -> None:
 @pytest.mark.processes
 def test_a_failed_start_shows_the_log() -> None:
     server = RedisServer(settings={"appendfsync": "perhaps"})
-    with pytest.raises(RedisServerError, match="appendfsync"):
+    with pytest.raises(ServerError, match="appendfsync"):
         server.start()
 
 
 def test_without_the_program_it_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(RedisServerError, match="apt-get install redis-server"):
+    with pytest.raises(ServerError, match="apt-get install redis-server"):
         RedisServer().start()

@@ -16,8 +16,8 @@ import orjson
 import pyarrow.dataset
 import pytest
 from pyspark.sql import DataFrame
+from redis import Redis
 
-from devtools.redis_server import RedisServer
 from headrace.errors import ConfigError
 from headrace.model.checkpoints import JsonObject
 from headrace.pipeline.connector_sink import ConnectorSink, _combined_meanwhile
@@ -121,12 +121,12 @@ def test_files_of_an_epoch_that_was_interrupted(
     scenario.assert_exact(list(combine(COLLECTION, deltas(folder)).values()))
 
 
-def test_redis(tmp_path: Path, redis_url: str, redis_server: RedisServer) -> None:
+def test_redis(tmp_path: Path, redis_url: str) -> None:
     scenario = Scenario(tmp_path, "redis", {"url": redis_url}, 3, resource={"prefix": "orders"})
     for _ in range(2):
         scenario.write(60)
         scenario.run()
-    with redis_server.client() as client:
+    with Redis.from_url(redis_url) as client:
         keys = list(client.scan_iter("orders:*"))
         found = [orjson.loads(client.get(key)) for key in keys]
     scenario.assert_exact(found)

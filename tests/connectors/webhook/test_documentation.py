@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from devtools.processes import free_port
+from devtools.ports import free_port
 from headrace.connectors.config import read_config
 from headrace.connectors.webhook.config import WebhookEndpoint, WebhookResource
 from tests.connectors.webhook.driving import planned, send, things
