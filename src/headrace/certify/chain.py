@@ -30,9 +30,9 @@ from headrace.faults import Action, Faults
 from headrace.pipeline.settings import Profile
 
 CLOCK_MODULE = "headrace.certify.clock_back"
-_SECONDS = 400.0
+_SILENT_SECONDS = 400.0
 _STALLED_SECONDS = 2.0
-_LATE = f"nothing came of it in {_SECONDS:.0f} s"
+_LATE = f"nothing came of it in {_SILENT_SECONDS:.0f} s"
 _NO_FAULT = "no fault"
 _REFUSED = re.compile("taken over|fenced|replaced")
 
@@ -217,7 +217,7 @@ class Chain:
             self._write()
             names = {trial.lane.name for trial in self._trials}
             other.run(names)
-            other.wait(lambda: names <= other.ended.keys(), _SECONDS)
+            other.wait(lambda: names <= other.ended.keys(), _SILENT_SECONDS)
             for trial in self._trials:
                 if why := other.ended.get(trial.lane.name, _LATE):
                     trial.looks.wrong.append(f"who takes over does not go on: {why}")
@@ -265,7 +265,7 @@ class Chain:
             looker.look()
             return names <= fleet.ended.keys()
 
-        fleet.wait(is_over, _SECONDS)
+        fleet.wait(is_over, _SILENT_SECONDS)
         self.guarantees |= fleet.guarantees
         ended = {name: fleet.ended.get(name, _LATE) for name in names}
         if fleet.is_stuck:
@@ -357,7 +357,7 @@ class Chain:
             looker.look()
             return all(is_so(trial) for trial in self._trials)
 
-        if not fleet.wait(is_enough, _SECONDS):
+        if not fleet.wait(is_enough, _SILENT_SECONDS):
             for trial in self._trials:
                 if not is_so(trial):
                     trial.looks.wrong.append(f"{what}: {_LATE}")
@@ -388,7 +388,7 @@ class Chain:
     def _run_once(self) -> None:
         fleet, names = self._running(), {trial.lane.name for trial in self._trials}
         fleet.run(names)
-        fleet.wait(lambda: names <= fleet.ended.keys(), _SECONDS)
+        fleet.wait(lambda: names <= fleet.ended.keys(), _SILENT_SECONDS)
         self._stop()
         self._write()
 

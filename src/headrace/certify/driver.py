@@ -26,7 +26,8 @@ from headrace.pipeline.session import make_session
 from headrace.pipeline.settings import PipelineSettings, Trigger
 from headrace.pipeline.spark_needs import needs
 
-_PATIENCE = Patience(first_pause=0.2, longest_pause=2.0)
+# A sink waits at its point for as long as other lanes take to come to theirs, and is not stuck.
+_PATIENCE = Patience(first_pause=0.2, longest_pause=2.0, answer_within=86_400.0)
 
 
 class Told:
@@ -45,7 +46,8 @@ class Told:
         pass
 
     def step(self, name: str, step: str) -> None:
-        pass
+        """Says that it is alive."""
+        self.say("step", name, step=step)
 
     def say(self, event: str, lane: str = "", **more: Any) -> None:
         with self._lock:

@@ -37,6 +37,7 @@ class Fleet:
         self._failures: Counter[str] = Counter()
         self.guarantees: dict[str, str] = {}
         self._changed = threading.Condition()
+        self._heard = time.monotonic()  # when the process last said something
         self._is_over = False
         self._process = subprocess.Popen(
             [sys.executable, "-m", "headrace.certify.driver", str(file)],
@@ -66,13 +67,17 @@ class Fleet:
             self._process.stdin.write(json.dumps(sorted(lanes)) + "\n")
             self._process.stdin.flush()
 
-    def wait(self, is_enough: Callable[[], bool], seconds: float) -> bool:
-        """Until that is so; False if it takes too long. Fails if the process ends by itself."""
-        until = time.monotonic() + seconds
+    def wait(self, is_enough: Callable[[], bool], silent_seconds: float) -> bool:
+        """Returns True once that is so, and False once the process has said nothing for so long.
+
+        It says of every step that it is done, so that a slow machine is not taken for a lane that hangs.
+        Fails if the process ends by itself.
+        """
+        self._heard = time.monotonic()
         while not is_enough():
             if self._is_over:
                 raise UnexpectedFailure(f"the pipelines' process ended by itself:\n{self.log_tail()}")
-            if time.monotonic() > until:
+            if time.monotonic() - self._heard > silent_seconds:
                 self.is_stuck = True
                 return False
             with self._changed:
@@ -122,6 +127,7 @@ class Fleet:
                 continue
             told = json.loads(line)
             with self._changed:
+                self._heard = time.monotonic()
                 self._note(told)
                 self._changed.notify_all()
         self._is_over = True
