@@ -15,7 +15,7 @@ from headrace.certify.targets.delta import DeltaTarget
 from headrace.certify.targets.files import FilesTarget
 from headrace.certify.targets.hudi import HudiTarget
 from headrace.certify.targets.parquet import ParquetTarget, _counts
-from headrace.certify.targets.steady import steadily
+from headrace.certify.targets.steady import _TIMES, steadily
 from headrace.certify.targets.stored import Stored
 from headrace.certify.targets.target import APPEND, Target
 from headrace.errors import ConfigError, EndpointError, EndpointUnavailable
@@ -125,6 +125,6 @@ def test_a_read_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     answers += [ConfigError("wrong")]
     with pytest.raises(ConfigError):
         steadily(read)
-    answers += [OSError("still\nwrong")] * 8
+    answers += [OSError("still\nwrong")] * _TIMES
     with pytest.raises(EndpointUnavailable, match=r"^it cannot be read: still$"):
         steadily(read)

@@ -10,11 +10,12 @@ from headrace.errors import EndpointUnavailable, Terminal
 
 Read = TypeVar("Read")
 
-_TIMES, _PAUSE = 8, 0.25
+_TIMES, _PAUSE = 240, 0.25
+"""A minute: on a busy machine a writer may leave a table half made for long."""
 
 
 def steadily(read: Callable[[], Read]) -> Read:
-    """Tried again a few times, from the beginning; what is wrong for longer is one sentence."""
+    """Tries again from the beginning for a minute; what is wrong for longer is one sentence."""
     for _ in range(_TIMES):
         try:
             return read()
