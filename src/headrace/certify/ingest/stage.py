@@ -87,8 +87,9 @@ class Stage:
             if time.monotonic() > deadline:
                 raise UnexpectedFailure(f"nothing came to {point!r} in {_FIRE_SECONDS:.0f} s")
             time.sleep(_LOOK_EVERY)
-        # Noted just after; and who waits there has stopped by then.
-        time.sleep(_LOOK_EVERY)
+        # Noted just after; who is noted has stopped.
+        while self.faults.happened(point) is Action.PARK and point not in self.faults.parked:
+            time.sleep(_LOOK_EVERY)
 
     def hold(self, point: str) -> None:
         """Nothing gets past a point from now on."""
