@@ -15,6 +15,7 @@ from headrace.certify.kafka_cleaning import delete_groups, delete_topics
 from headrace.errors import EndpointUnavailable
 from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.ingest.iceberg.tables import Tables
+from headrace.model.collections import Collection
 from headrace.sinks.kafka_calls import make_topic
 from headrace.sinks.kafka_options import ClientOptions
 from headrace.wal.batches import PLACE_FIELDS
@@ -51,8 +52,12 @@ class Feed(ABC):
 
     def write(self, writes: int = 1) -> None:
         for _ in range(writes):
-            self._write(documents(self.written + 1, BATCH))
+            self._write(self.batch(self.written + 1))
             self.written += BATCH
+
+    def batch(self, first: int) -> list[Document]:
+        """What one write has: `BATCH` documents from this number on."""
+        return documents(first, BATCH)
 
     @abstractmethod
     def _write(self, batch: list[Document]) -> None: ...
@@ -68,9 +73,10 @@ class CollectionFeed(Feed):
     is_first = True
     limits: Mapping[str, int] = {"files": 1}
 
-    def __init__(self, catalog: CatalogSettings) -> None:
+    def __init__(self, catalog: CatalogSettings, collections: Sequence[Collection] = COLLECTIONS) -> None:
+        """Each of the collections has all documents."""
         super().__init__()
-        self._catalog = catalog
+        self._catalog, self._collections = catalog, collections
 
     def _write(self, batch: list[Document]) -> None:
         rows = [{**one, "seen": orjson.dumps(one["seen"]).decode()} for one in batch]
@@ -79,26 +85,33 @@ class CollectionFeed(Feed):
         places = [pa.array([lsn] * len(rows), pa.int64()), pa.array(range(len(rows)), pa.int32())]
         for field, column in zip(PLACE_FIELDS, places, strict=True):
             table = table.append_column(field, column)
-        for one in self._collections:
+        for one in self._tables:
             one.append(table)
 
     @cached_property
-    def _collections(self) -> list[Any]:
+    def _tables(self) -> list[Any]:
         tables = Tables(self._catalog)
-        return [tables.load(one.name) or tables.create(one.name, _TABLE, one.key, "") for one in COLLECTIONS]
+        return [
+            tables.load(one.name) or tables.create(one.name, _TABLE, one.key, "") for one in self._collections
+        ]
 
 
 class KafkaFeed(Feed):
-    """One partition, so that there is an order."""
+    """A topic. With one partition there is an order, and an epoch takes one write."""
 
     name = "kafka"
     limits: Mapping[str, int] = {"rows": BATCH}
 
     def __init__(
-        self, client: ClientOptions, topic: str, source_options: Mapping[str, str] | None = None
+        self,
+        client: ClientOptions,
+        topic: str,
+        source_options: Mapping[str, str] | None = None,
+        partitions: int = 1,
     ) -> None:
         """`source_options` are those by which Spark signs in."""
         super().__init__()
+        self._partitions = partitions
         self._client, self._topic, self._source_options = client, topic, dict(source_options or {})
 
     @property
@@ -122,5 +135,5 @@ class KafkaFeed(Feed):
     def _producer(self) -> Any:
         from confluent_kafka import Producer
 
-        make_topic(self._client, self._topic, {}, partitions=1)
+        make_topic(self._client, self._topic, {}, self._partitions)
         return Producer({**self._client.producing()})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import orjson
@@ -25,7 +25,7 @@ class KafkaTarget(SinkTarget):
     """A topic has one partition, since Kafka tells each one of a commit for itself."""
 
     name = format = "kafka"
-    modes: ClassVar[tuple[str, ...]] = (APPEND,)
+    modes: tuple[str, ...] = (APPEND,)
 
     def __init__(self, bootstrap: str, options: Mapping[str, str]) -> None:
         """`options` are of the sink, such as those by which it signs in."""

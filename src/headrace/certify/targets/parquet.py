@@ -18,7 +18,7 @@ _MANIFEST = re.compile(r"_manifests/(\d{20})-(\d+)\.json")
 
 class ParquetTarget(StoredTarget):
     format: ClassVar[str] = "parquet"
-    modes: ClassVar[tuple[str, ...]] = (APPEND,)
+    modes: tuple[str, ...] = (APPEND,)
 
     def rows(self, stored: Stored) -> list[dict[str, Any]]:
         if stored.folder is not None:

@@ -13,7 +13,7 @@ class SinkTarget(Target):
     """One sink for each way in which the format keeps rows; `LANE-append` and `LANE-view` are their names."""
 
     format: ClassVar[str]
-    modes: ClassVar[tuple[str, ...]] = (APPEND, VIEW)
+    modes: tuple[str, ...] = (APPEND, VIEW)
 
     @abstractmethod
     def location(self, lane: str, mode: str) -> str: ...
