@@ -7,7 +7,9 @@ from contextlib import suppress
 
 import pytest
 
+from devtools.processes import free_port
 from headrace.certify.proxy import Proxy
+from tests.waiting import DEADLINE_SECONDS
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def proxy(echo: int) -> Iterator[Proxy]:
 
 def connect(proxy: Proxy) -> socket.socket:
     host, _, port = proxy.address.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=10)
+    return socket.create_connection((host, int(port)), timeout=DEADLINE_SECONDS)
 
 
 def receive(client: socket.socket, size: int) -> bytes:
@@ -79,12 +81,12 @@ def test_nothing_gets_through_a_stall_until_it_is_healed(proxy: Proxy) -> None:
         with connect(proxy) as other:
             other.sendall(b"during")
             for each in (client, other):
-                each.settimeout(0.2)
+                each.settimeout(0.2)  # the stall is held by this test, whatever the time
                 with pytest.raises(TimeoutError):
                     each.recv(1)
             proxy.heal()
             for each in (client, other):
-                each.settimeout(10)
+                each.settimeout(DEADLINE_SECONDS)
                 assert receive(each, 6) == b"during"
 
 
@@ -99,9 +101,7 @@ def test_a_stalled_connection_can_be_cut(proxy: Proxy) -> None:
 
 
 def test_the_client_is_reset_where_nobody_listens(proxy: Proxy) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    proxy.target = ("127.0.0.1", port)
+    proxy.target = ("127.0.0.1", free_port())
     # Perhaps before the client has even returned from connecting.
     with pytest.raises(ConnectionResetError), connect(proxy) as client:
         client.recv(1)
