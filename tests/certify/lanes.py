@@ -17,7 +17,13 @@ from headrace.config import load_config
 from headrace.ingest.iceberg.settings import embedded_catalog
 from headrace.pipeline.runner import Runner
 from headrace.pipeline.settings import Trigger
+from headrace.pipeline.spark_lines import Needs, installed_line
 from tests.pipeline.scenario import QUICK_SPARK, Recorder
+
+
+def has_hudi() -> bool:
+    """Whether Hudi is published for the line of Spark that is installed."""
+    return Needs.HUDI in installed_line().jars
 
 
 class Lanes:
