@@ -16,6 +16,7 @@ NAMES = tuple(one.name for one in [*SCENARIOS, HOST_LOST])
 SINKS = ("sqlite", "sqlite-grpc", "webhook", "files", "parquet", "iceberg", "delta", "hudi")
 
 
+@pytest.mark.processes
 def test_what_held_everywhere_is_not_tried_again(tmp_path: Path) -> None:
     """Not even a pipeline is started."""
     cells = [

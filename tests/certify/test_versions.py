@@ -16,6 +16,8 @@ import headrace
 from headrace.certify import versions as module
 from headrace.certify.versions import versions
 
+pytestmark = pytest.mark.processes  # Java is asked
+
 
 @pytest.fixture
 def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

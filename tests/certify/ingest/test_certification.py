@@ -22,7 +22,8 @@ from headrace.pipeline.settings import Guarantee
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.processes
+@pytest.mark.timeout(1800)
 def test_a_quick_certification(tmp_path: Path) -> None:
     progress: list[str] = []
     steps = Steps(lambda text, _share: progress.append(text))

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from headrace.certify.ingest.power import RECORDER, lose_power
 from headrace.faults import Action, Faults
 from headrace.wal.segments import segment_name
@@ -35,6 +37,7 @@ files.create(Path(sys.argv[3]))
 """
 
 
+@pytest.mark.processes
 def test_what_was_not_synced_is_gone(tmp_path: Path) -> None:
     faults = Faults(tmp_path / "faults")
     faults.load(RECORDER)
