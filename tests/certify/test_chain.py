@@ -22,7 +22,9 @@ from headrace.ingest.iceberg.settings import embedded_catalog
 TRIED = ("killed while shards are taken over", "connection cut", "connection stalled", "task attempt lost")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.full
+@pytest.mark.processes
+@pytest.mark.timeout(1800)
 def test_what_is_right_holds(tmp_path: Path) -> None:
     surroundings = Surroundings(tmp_path)
     surroundings.data.mkdir()
@@ -38,7 +40,9 @@ def test_what_is_right_holds(tmp_path: Path) -> None:
     assert chain.guarantees == {lane.name: "exactly-once"}
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.full
+@pytest.mark.processes
+@pytest.mark.timeout(3600)
 def test_what_is_defective_is_noticed(tmp_path: Path) -> None:
     """By each scenario but those of a quick certification, which is a test of its own."""
     scenarios = [one for one in [*SCENARIOS, HOST_LOST] if not one.is_quick]

@@ -51,7 +51,9 @@ def test_what_is_wrong_is_said_before_anything_is_run(
         run(*arguments)
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.full
+@pytest.mark.processes
+@pytest.mark.timeout(3600)
 def test_a_quick_certification_is_not_worse_than_the_last(tmp_path: Path) -> None:
     evidence, page = tmp_path / "evidence.json", tmp_path / "evidence.html"
     written = ["--json", str(evidence), "--html", str(page)]
