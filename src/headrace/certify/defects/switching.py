@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.faults import VARIABLE, Faults
+from headrace.pipeline.dead_letters import NAME as DEAD_LETTERS
+from headrace.sinks.parquet_layout import Layout
 
 _FILE = "defects.json"
 
@@ -54,6 +56,8 @@ def defective(
 
 
 def lane_of_sink(sink: Any, *_: Any, **__: Any) -> str:
-    """By its name, which the lane has given it."""
+    """By its name, which the lane has given it; files of dead letters are in a place of the lane's name."""
     name: str = sink.name.partition(".")[0]
+    if name == DEAD_LETTERS and isinstance(layout := getattr(sink, "_layout", None), Layout):
+        return layout.place.writer
     return name.removesuffix("-append").removesuffix("-view")
