@@ -1,50 +1,41 @@
-"""`headrace run`, but that it is killed, with everything it started, when a step was done for the nth time.
+"""`headrace run`, up to the end of what is there, but that it freezes when a step was done for the nth time.
 
     python -m tests.crash.pipeline.driver headrace.yaml "decided" 2
 
-With a fourth argument, `freeze`, it is only stopped, and everybody else runs on; with `fail`, the step fails.
+Everybody else runs on. Without a step it is not touched.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from headrace.cli.run_output import Lines
 from headrace.config import load_config
-from headrace.errors import ConfigError
 from headrace.pipeline.runner import Runner
 from headrace.pipeline.settings import Trigger
 from headrace.testing.faults import freeze_here
 
 
-class Killer(Lines):
-    def __init__(self, step: str, occurrence: int, how: str) -> None:
+class Freezer(Lines):
+    def __init__(self, step: str, occurrence: int) -> None:
         super().__init__()
-        self._step, self._left, self._how = step, occurrence, how
+        self._step, self._left = step, occurrence
 
     def step(self, name: str, step: str) -> None:
-        print(f"step {step}", flush=True)  # noqa: T201 - the test reads it
-        self._left -= step == self._step
-        if self._left:
+        if step != self._step:
             return
-        self._left = -1
-        match self._how:
-            case "freeze":
-                freeze_here()
-            case "fail":
-                raise ConfigError("as if this step had failed")
-            case _:
-                os.killpg(0, signal.SIGKILL)
+        self._left -= 1
+        if self._left == 0:
+            freeze_here()
 
 
-def main(file: str, step: str = "", occurrence: str = "1", how: str = "kill") -> None:
+def main(file: str, step: str = "", occurrence: str = "1") -> None:
     settings = load_config(Path(file)).pipeline_settings()
     once = tuple(replace(one, trigger=Trigger(once=True)) for one in settings.materializations)
-    runner = Runner(replace(settings, materializations=once), Killer(step, int(occurrence), how))
+    runner = Runner(replace(settings, materializations=once), Freezer(step, int(occurrence)))
     runner.run()
     for error in runner.failures.values():
         sys.stderr.write(f"failed: {error.to_json()}\n")

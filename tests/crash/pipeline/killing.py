@@ -1,4 +1,4 @@
-"""Runs the driver of a scenario in a process of its own, and has it killed or frozen."""
+"""Runs the driver of a scenario in a process of its own, and has it frozen or killed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from headrace.faults import Action, Faults
+from headrace.faults import Faults
 from tests.pipeline.scenario import Scenario
+from tests.waiting import DEADLINE_SECONDS
 
 REPOSITORY = Path(__file__).parents[3]
-_RUN_SECONDS = 240
+_RUN_SECONDS = 5 * DEADLINE_SECONDS  # Java and Spark start, and then there are epochs
 
 
 @dataclass
@@ -38,11 +39,8 @@ class Ran:
 class Driver:
     """A run that has begun, in a session of its own; as a context it leaves nobody behind, frozen or not."""
 
-    def __init__(self, scenario: Scenario, *arguments: str, fault: str = "") -> None:
-        """`fault`: the point of `headrace.faults` that it dies at."""
-        faults = Faults(scenario.folder / "faults")
-        if fault:
-            faults.arm(fault, Action.KILL)
+    def __init__(self, scenario: Scenario, *arguments: str, faults: Faults | None = None) -> None:
+        """`faults`: what happens to it at points of `headrace.faults`."""
         command = [sys.executable, "-m", "tests.crash.pipeline.driver", str(scenario.configure()), *arguments]
         self.process = subprocess.Popen(
             command,
@@ -50,7 +48,7 @@ class Driver:
             env={
                 **os.environ,
                 "PYTHONPATH": str(REPOSITORY),
-                **(faults.environment if fault else {}),
+                **(faults.environment if faults else {}),
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -80,19 +78,15 @@ class Driver:
         except subprocess.TimeoutExpired:
             self.kill()
             output, _ = self.process.communicate()
-            raise AssertionError(f"it did not end in {_RUN_SECONDS} s:\n{output}") from None
+            raise AssertionError(f"it did not end in {_RUN_SECONDS:.0f} s:\n{output}") from None
         return Ran(self.process.returncode, output)
 
     def kill(self) -> None:
         os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def run_driver(scenario: Scenario, step: str = "", occurrence: int = 1) -> Ran:
-    """Until everything is read, or the driver has killed itself after a step."""
-    return Driver(scenario, step, str(occurrence)).end()
-
-
 def finish(scenario: Scenario) -> Ran:
-    ran = run_driver(scenario)
+    """Runs until everything is read."""
+    ran = Driver(scenario).end()
     assert ran.returncode == 0, ran.output
     return ran
