@@ -19,13 +19,12 @@ from headrace.certify.results import Evidence, Outcome
 from headrace.certify.rounds import Round
 from headrace.certify.scenarios import SCENARIOS
 from headrace.certify.seeding import MODULES, SEEDS
-from headrace.certify.targets.parquet import ParquetTarget
+from headrace.certify.targets.files import FilesTarget
 from headrace.certify.targets.sinks import SinkTarget
 from headrace.certify.targets.target import VIEW, Target
 from headrace.ingest.iceberg.settings import embedded_catalog
 from headrace.pipeline.settings import Guarantee, Profile
 from tests.certify.lanes import has_hudi
-from tests.sinks.s3_place import s3_options
 
 pytestmark = pytest.mark.processes
 
@@ -36,8 +35,8 @@ SEEDED = [seed for seed in SEEDS if seed.scenario in DECISIVE]
 AT_LEAST_ONCE = {"webhook", "redis"}
 """They may have what a replay delivers twice, and say so."""
 TARGETS = {
-    *("sqlite", "sqlite-grpc", "webhook", "files", "postgres", "redis", "redis-latest"),
-    *("parquet", "parquet-s3", "iceberg", "delta", "kafka"),
+    *("sqlite", "sqlite-grpc", "webhook", "files-s3", "postgres", "redis", "redis-latest"),
+    *("parquet", "iceberg", "delta", "kafka"),
     *(("hudi",) if has_hudi() else ()),
 }
 
@@ -69,7 +68,7 @@ def targets(
             surroundings.folder / "endpoints",
             embedded_catalog(surroundings.data),
         ),
-        ParquetTarget(f"s3://{s3_bucket}", s3_options(s3_server)),
+        FilesTarget(f"s3://{s3_bucket}", s3_server.obstore_options()),
     ]
     chosen = [target for target in found if target.name in TARGETS]
     assert {target.name for target in chosen} == TARGETS
