@@ -154,7 +154,7 @@ OF_SINKS = [
     (killed_twice(first("preparing"), second("staged")), LEFT),
     (
         killed_twice(first("committing"), second("committing")),
-        replace(LOST, defects=(DECIDED_IS_COMMITTED,)),
+        Seed((DECIDED_IS_COMMITTED,), f"{LOST.notice}|stands at epoch"),
     ),
     (killed_twice(second("published"), prepared_first), TWICE),
     (killed_twice(did("decided"), in_abort), LEFT),
