@@ -31,8 +31,8 @@ _SUPERUSER = "headrace"
 class PostgresServer(Server):
     """A server with an empty cluster, durable as in production unless it is asked not to be.
 
-    One that is not durable syncs nothing: its data would not survive a crash of the machine, and databases are
-    created and dropped in a tenth of the time.
+    One that is not durable syncs nothing. Its data would not survive a crash of the machine, and databases
+    are created and dropped in a tenth of the time.
     """
 
     name: ClassVar[str] = "PostgreSQL server"

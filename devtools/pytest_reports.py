@@ -46,7 +46,7 @@ class _Output:
         return os.pread(self.descriptor, size - begin, begin).decode(errors="replace")
 
     def told(self) -> str:
-        arguments = self.process.args
+        arguments: Any = self.process.args
         command = arguments if isinstance(arguments, str) else shlex.join(map(str, arguments))
         code = self.process.poll()
         state = "is running" if code is None else f"ended with {code}"
@@ -70,7 +70,7 @@ class _Children:
             start(process, *arguments, **options)
             noted(process, options.get("stdout")) or noted(process, options.get("stderr"))
 
-        subprocess.Popen.__init__ = started  # type: ignore[method-assign]
+        subprocess.Popen.__init__ = started  # type: ignore[method-assign, assignment]
 
     def unwatch(self) -> None:
         subprocess.Popen.__init__ = self._start  # type: ignore[method-assign]

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from devtools.processes import free_port
+from devtools.ports import free_port
 from headrace.certify.proxy import Proxy
 from tests.waiting import DEADLINE_SECONDS
 

@@ -42,11 +42,14 @@ class SecureBroker(KafkaBroker):
     def __init__(self, authority: trustme.CA) -> None:
         super().__init__()
         self._authority = authority
-        self._secure_port = free_port(self.port)
 
     @property
     def secure(self) -> str:
-        return f"127.0.0.1:{self._secure_port}"
+        return f"127.0.0.1:{self._ports[2]}"
+
+    def _draw_ports(self) -> None:
+        super()._draw_ports()
+        self._ports.append(free_port())
 
     def _properties(self, home: Path) -> dict[str, str]:
         certificate = self._authority.issue_cert("127.0.0.1")
