@@ -21,7 +21,7 @@ demo: setup ## the whole product: made-up orders into a view, with kill -9, comp
 	@HEADRACE_JARS_CACHE="$${HEADRACE_JARS_CACHE:-$(CURDIR)/.jars}" $(BIN)/headrace demo
 
 # Two processes, one for each core: the Spark session's tests in one, and all others beside it.
-PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 # Properties are tried with a quarter of the examples.
 SHORT := --hypothesis-profile=short

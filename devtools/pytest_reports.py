@@ -15,16 +15,13 @@ from typing import Any, cast
 import pytest
 
 from devtools.processes import tail_of
+from devtools.pytest_scheduling import ORDER_VARIABLE
 from devtools.server import Server, starts
 
 _MOST_CHILDREN = 50
 _MOST_BYTES = 1 << 16
 _GIGABYTE = 1 << 30
 _MEMORY_WANTED = 4 * _GIGABYTE
-SPARK_GROUP = "spark"
-"""The group of tests that share the Spark session; any other is named after its file."""
-ORDER_VARIABLE = "HEADRACE_TEST_ORDER"
-"""The seed by which files are put in a random order."""
 
 SERVERS_USED = pytest.StashKey[dict[str, Server]]()
 """The shared servers that this process has used, by kind."""
@@ -160,17 +157,6 @@ class _Explaining:
         return report  # type: ignore[return-value]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Takes the name of the group away again, so that the node id can be given to pytest."""
-    report.nodeid = without_group(report.nodeid)
-
-
-def without_group(nodeid: str) -> str:
-    test, _, group = nodeid.rpartition("@")
-    return test if group == SPARK_GROUP or test.startswith(f"{group}::") else nodeid
-
-
 def pytest_report_header() -> list[str]:
     lines = []
     if order := os.environ.get(ORDER_VARIABLE):
@@ -213,7 +199,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def _command_again(nodeid: str) -> str:
     variables = [f"{name}={os.environ[name]}" for name in ("CI", ORDER_VARIABLE) if name in os.environ]
     python = os.path.relpath(sys.executable)
-    return shlex.join([*variables, python, "-m", "pytest", without_group(nodeid)])
+    return shlex.join([*variables, python, "-m", "pytest", nodeid])
 
 
 def _shortened(command: str, most: int = 300) -> str:

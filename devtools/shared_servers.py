@@ -42,7 +42,8 @@ class ServerHost:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-tests-")
-        self.address = str(Path(self._folder.name) / "servers")
+        self.folder = Path(self._folder.name)
+        self.address = str(self.folder / "servers")
         self.key = secrets.token_bytes(32)
         self.running: dict[str, Server] = {}
         self._kinds: dict[str, Callable[[], Server]] = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import random
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,7 +18,8 @@ from devtools import pytest_reports
 from devtools.iceberg_rest import IcebergRestCatalog
 from devtools.kafka_broker import KafkaBroker
 from devtools.postgres_server import PostgresServer
-from devtools.pytest_reports import ORDER_VARIABLE, SERVERS_USED, SPARK_GROUP
+from devtools.pytest_reports import SERVERS_USED
+from devtools.pytest_scheduling import SPARK, Scheduling, die_with_parent, put_in_order, say_who_is_on_spark
 from devtools.redis_server import RedisServer
 from devtools.s3_server import S3Server
 from devtools.server import starts
@@ -37,6 +37,8 @@ settings.load_profile("headrace")
 
 _HOST = pytest.StashKey[ServerHost]()
 _SERVERS = pytest.StashKey[Servers]()
+_ON_SPARK = "on-spark.json"
+"""The file by which the processes that run tests say which of them are on the Spark session."""
 _SPARKS_SOCKETS = "unclosed <socket"
 """PySpark leaves those that it collects results by to the garbage collector."""
 _USING_SPARK: set[Path] = set()
@@ -46,6 +48,7 @@ _USING_SPARK: set[Path] = set()
 def pytest_configure(config: pytest.Config) -> None:
     """Hosts the servers of the run in its first process, and has the others ask that one."""
     if given := getattr(config, "workerinput", None):
+        die_with_parent()
         config.stash[_SERVERS] = RemoteServers(given["servers"], given["servers_key"])
     else:
         config.stash[_SERVERS] = config.stash[_HOST] = ServerHost()
@@ -55,7 +58,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_configure_node(node: Any) -> None:
     host = node.config.stash[_HOST]
-    node.workerinput |= {"servers": host.address, "servers_key": host.key}
+    on_spark = str(host.folder / _ON_SPARK)
+    node.workerinput |= {"servers": host.address, "servers_key": host.key, "on_spark": on_spark}
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    return Scheduling(config, log, config.stash[_HOST].folder / _ON_SPARK)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -160,44 +168,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _leave_out_what_spark_lacks(config, items)
     for item in items:
         _mark(item)
-    _put_in_order(items)
+    on_spark = put_in_order(items)
+    if given := getattr(config, "workerinput", None):
+        say_who_is_on_spark(on_spark, Path(given["on_spark"]))
 
 
 def _mark(item: pytest.Item) -> None:
-    """Marks a test by what it needs.
-
-    Tests on the Spark session are one group, since that session is in one process; others go by file.
-    """
+    """Marks a test by what it needs."""
     needs = set(getattr(item, "fixturenames", ()))
-    if needs & {"spark", "shared_server"}:
+    if needs & {SPARK, "shared_server"}:
         item.add_marker("processes")
-    if "spark" not in needs:
-        item.add_marker(pytest.mark.xdist_group(_file_of(item)))
-        return
-    item.add_marker(pytest.mark.xdist_group(SPARK_GROUP))
-    item.add_marker(pytest.mark.filterwarnings(f"ignore:{_SPARKS_SOCKETS}:ResourceWarning"))
-    _USING_SPARK.add(item.path)
-
-
-def _put_in_order(items: list[pytest.Item]) -> None:
-    """Begins with what takes longest: the Spark session's tests, and then files that start processes.
-
-    Files are shuffled within that if a seed is given.
-    """
-    files = list(dict.fromkeys(map(_file_of, items)))
-    if seed := os.environ.get(ORDER_VARIABLE):
-        random.Random(seed).shuffle(files)
-    position = {file: number for number, file in enumerate(files)}
-    slow = {_file_of(item) for item in items if item.get_closest_marker("processes")}
-
-    def rank(item: pytest.Item) -> tuple[bool, bool, int]:
-        return item.path not in _USING_SPARK, _file_of(item) not in slow, position[_file_of(item)]
-
-    items.sort(key=rank)
-
-
-def _file_of(item: pytest.Item) -> str:
-    return item.nodeid.partition("::")[0]
+    if SPARK in needs:
+        item.add_marker(pytest.mark.filterwarnings(f"ignore:{_SPARKS_SOCKETS}:ResourceWarning"))
+        _USING_SPARK.add(item.path)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from devtools.pytest_reports import without_group
-
 REPOSITORY = Path(__file__).parents[2]
 FAILING = """
 import subprocess, sys
@@ -24,7 +22,7 @@ def test_fails(tmp_path):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("parallel", [[], ["--numprocesses", "2", "--dist", "loadgroup"]], ids=["one", "two"])
+@pytest.mark.parametrize("parallel", [[], ["--numprocesses", "2", "--dist", "loadfile"]], ids=["one", "two"])
 def test_a_failure_explains_itself(tmp_path: Path, parallel: list[str]) -> None:
     (tmp_path / "test_it.py").write_text(FAILING)
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {REPOSITORY}\n")
@@ -45,10 +43,3 @@ def test_a_failure_explains_itself(tmp_path: Path, parallel: list[str]) -> None:
     assert "HEADRACE_TEST_ORDER=7" in ran.stdout
     assert "-m pytest test_it.py::test_fails\n" in ran.stdout
     assert "1.5 s  Some server" in ran.stdout
-
-
-def test_a_node_id_loses_its_group() -> None:
-    file = "tests/wal/test_lsns.py"
-    assert without_group(f"{file}::test_it[a@b]@{file}") == f"{file}::test_it[a@b]"
-    assert without_group(f"{file}::test_it@spark") == f"{file}::test_it"
-    assert without_group(f"{file}::test_it[a@b]") == f"{file}::test_it[a@b]"
