@@ -42,7 +42,7 @@ class _Output:
         begin = max(self.begin, size - _MOST_BYTES)
         return os.pread(self.descriptor, size - begin, begin).decode(errors="replace")
 
-    def told(self) -> str:
+    def describe(self) -> str:
         arguments: Any = self.process.args
         command = arguments if isinstance(arguments, str) else shlex.join(map(str, arguments))
         code = self.process.poll()
@@ -78,8 +78,8 @@ class _Children:
             os.close(output.descriptor)
         self._outputs = []
 
-    def told(self) -> str:
-        return "\n\n".join(output.told() for output in self._outputs if output.text().strip())
+    def describe(self) -> str:
+        return "\n\n".join(output.describe() for output in self._outputs if output.text().strip())
 
     def _note(self, process: subprocess.Popen[Any], target: Any) -> bool:
         number = target if isinstance(target, int) else target.fileno() if hasattr(target, "fileno") else -1
@@ -104,7 +104,7 @@ class _ServerLogs:
     def begin(self) -> None:
         self._begin = {log: log.stat().st_size for log in self._logs() if log.exists()}
 
-    def told(self) -> str:
+    def describe(self) -> str:
         parts = []
         for log in self._logs():
             if log.exists():
@@ -148,8 +148,8 @@ class _Explaining:
         report = cast(pytest.TestReport, (yield))
         if report.failed:
             for title, text in (
-                ("Child processes", self._children.told()),
-                ("Servers", self._logs.told()),
+                ("Child processes", self._children.describe()),
+                ("Servers", self._logs.describe()),
                 ("Run it again", _command_again(item.nodeid)),
             ):
                 if text:
