@@ -1,4 +1,4 @@
-"""Downloads all jars that the tests need, so that no test has to wait for the network, or needs one.
+"""Downloads all jars that the tests need, so that no test uses the network.
 
 python -m devtools.fetch
 """
@@ -22,7 +22,7 @@ from headrace.pipeline.spark_lines import installed_line, jars_for
 
 
 def downloads() -> dict[str, Callable[[], object]]:
-    """Returns what is to be had, by name. What is there already costs nothing."""
+    """Returns a function for each set of jars that downloads the missing ones, by name."""
     line = installed_line()
     servers = (S3Server, KafkaBroker, IcebergRestCatalog)
     return {
@@ -32,7 +32,7 @@ def downloads() -> dict[str, Callable[[], object]]:
 
 
 def main() -> int:
-    logging.getLogger("headrace").setLevel(logging.ERROR)  # the bar says it
+    logging.getLogger("headrace").setLevel(logging.ERROR)  # the progress bar shows downloads
     began = time.monotonic()
     wanted = downloads()
     columns = (TextColumn("Jars for the tests: {task.description}"), BarColumn(), MofNCompleteColumn())

@@ -1,4 +1,4 @@
-"""What a run has on this machine: its processes, the ports they listen on, and its files. Linux alone."""
+"""Tracks what a test run leaves on this machine: processes, listening ports and files. Linux only."""
 
 from __future__ import annotations
 
@@ -19,44 +19,45 @@ _POLL_SECONDS = 0.2
 _LISTENING = "0A"
 _SHOWN = 600
 _PROC = Path("/proc")
-# The folders of tests: pytest keeps those of the last three runs, so that a failure can be looked into.
+# pytest keeps the test folders of the last three runs for debugging.
 _OF_PYTEST = "pytest-of-"
 
 
 class Footprint:
-    """A run is started with `environment`; what it has is seen by `look`, and by `left` when it has ended.
+    """Tracks the processes, ports and files of a run that is started with `environment`.
 
-    A process belongs to it if it was given the environment, or works in the run's temporary folder or names
-    that on its command line, as servers do, which are given a clean environment; or if its parent does.
+    A process belongs to the run if it has the run's environment, if it works in the run's temporary folder or
+    names it on its command line (servers are started with a clean environment), or if its parent belongs to
+    it.
     """
 
     def __init__(self) -> None:
         self._common = Path(tempfile.gettempdir())
         self._before = {*self._common.iterdir(), *self._common.glob("headrace-*/*"), *_in_repository()}
         self.home = Path(tempfile.mkdtemp(prefix="headrace-footprint-"))
-        """For what the caller wants to keep beside it."""
+        """The caller may keep its own files here; they do not count as leftovers."""
         self.folder = self.home / "tmp"
         self.folder.mkdir()
-        # PostgreSQL, which refuses to run as root, is another user then: as in any temporary folder, it has
-        # to get there, and to remove what is its own.
+        # If we are root, PostgreSQL runs as another user, who must be able to enter the folder and to remove
+        # its own files, as in any temporary folder.
         self.home.chmod(0o755)
         self.folder.chmod(0o1777)
         self._mark = f"{_MARK}={uuid4().hex}"
         self._pids: dict[int, str] = {}
-        """With the time of their start: a number is used again."""
+        """Start time by process id, because ids are reused."""
         self._sockets: dict[str, int] = {}
         self._elsewhere: set[Path] = set()
-        """Files that a process of the run had open, in the common temporary folder in place of its own."""
+        """Files that the run had open in the system's temporary folder instead of its own."""
 
     @property
     def environment(self) -> dict[str, str]:
         name, value = self._mark.split("=")
-        # Java alone does not ask TMPDIR where its files should be.
+        # Java ignores TMPDIR.
         java = f"-Djava.io.tmpdir={self.folder}"
         return {name: value, "TMPDIR": str(self.folder), "JAVA_TOOL_OPTIONS": java}
 
     def look(self) -> None:
-        """Notes the processes of the run and what they listen on; to be called often while it runs."""
+        """Records the run's processes, listening ports and open files; call it often during the run."""
         listening = _listening()
         for pid in self._find_processes():
             for link in _links(pid):
@@ -66,7 +67,7 @@ class Footprint:
                 self._note_file(Path(link))
 
     def wait(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Looks until the condition is true, which is returned, or until so many seconds have passed."""
+        """Calls `look` until the condition holds or the time is up; returns whether it held."""
         deadline = time.monotonic() + seconds
         while True:
             self.look()
@@ -78,11 +79,11 @@ class Footprint:
 
     @property
     def commands(self) -> list[str]:
-        """The command lines of the processes that run now."""
+        """Command lines of the processes that are running now."""
         return [command_of(pid) for pid in self._find_processes()]
 
     def left(self) -> list[str]:
-        """A line about each thing that is there although the run has ended."""
+        """Describes each process, port and file that is left, one line each, after the run has ended."""
         still = _listening()
         own = (path for path in self.folder.iterdir() if not path.name.startswith(_OF_PYTEST))
         elsewhere = {path for path in self._elsewhere if path.exists()} | (_in_repository() - self._before)
@@ -93,7 +94,7 @@ class Footprint:
         ]
 
     def remove(self) -> None:
-        """Kills what is left, and removes the folder."""
+        """Kills the processes that are left and removes the run's folder."""
         for pid in self._find_processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -131,7 +132,7 @@ def command_of(pid: int) -> str:
 
 
 def _in_short(command: str) -> str:
-    """Java's has thousands of characters in the middle, with its class path."""
+    """Shortens a command line in the middle, where Java's class path takes thousands of characters."""
     return command if len(command) <= _SHOWN else f"{command[: _SHOWN // 2]} ... {command[-_SHOWN // 2 :]}"
 
 
@@ -140,7 +141,7 @@ def _all_pids() -> Iterator[int]:
 
 
 def _start_of(pid: int) -> str:
-    """When a process was started; nothing of one that has ended, and waits for its parent to notice."""
+    """Returns the start time of a process; empty if it has ended or is a zombie."""
     fields = _stat(pid)
     return fields[19] if fields and fields[0] not in "ZX" else ""
 
@@ -151,17 +152,17 @@ def _parent_of(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """What follows the name, which may have anything in it."""
+    """Returns the fields of /proc/PID/stat after the process name, which may contain any character."""
     return _read(pid, "stat").decode(errors="replace").rpartition(")")[2].split()
 
 
 def _in_repository() -> set[Path]:
-    """What Spark and Derby would leave where they are started."""
+    """Lists the repository's top-level files, because Spark and Derby write to the working directory."""
     return set(REPOSITORY.glob("[!.]*"))
 
 
 def _links(pid: int) -> list[str]:
-    """What a process has open."""
+    """Returns the targets of the process's open file descriptors."""
     try:
         descriptors = os.listdir(_PROC / str(pid) / "fd")
     except OSError:
@@ -170,7 +171,7 @@ def _links(pid: int) -> list[str]:
 
 
 def _listening() -> dict[str, int]:
-    """The ports on which anybody listens, by the numbers of their sockets."""
+    """Maps the inode of each listening socket to its port."""
     found: dict[str, int] = {}
     for table in ("tcp", "tcp6"):
         for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
@@ -181,7 +182,7 @@ def _listening() -> dict[str, int]:
 
 
 def _read(pid: int, name: str) -> bytes:
-    """Nothing of a process that is gone, or of somebody else's."""
+    """Returns nothing if the process has ended or belongs to another user."""
     try:
         return (_PROC / str(pid) / name).read_bytes()
     except OSError:

@@ -19,17 +19,17 @@ class JavaServer(Server):
     @classmethod
     @abstractmethod
     def jars(cls) -> list[Path]:
-        """Returns the files of its class path, downloaded if they are not there yet."""
+        """Returns the jars of the server's class path and downloads those that are missing."""
 
     def _is_ready(self) -> bool:
         return self._listens() and self._answers()
 
     def _answers(self) -> bool:
-        """True if the server, which listens, answers as it should."""
+        """True if the server, which is already listening, answers as it should."""
         return True
 
     def _listens(self) -> bool:
-        """True if whoever listens on the port is a process of this server, and not one left over."""
+        """True if the process that listens on the port belongs to this server, not to an earlier one."""
         assert self._process is not None
         sockets = _listening_sockets(self.port)
         return bool(sockets) and not sockets.isdisjoint(_open_sockets(self._process.pid))
@@ -46,10 +46,10 @@ def _listening_sockets(port: int) -> set[str]:
 
 
 def _open_sockets(session: int) -> set[str]:
-    """Returns the sockets of all processes of a session."""
+    """Returns the open sockets of all processes in a session."""
     found = set()
     for process in Path("/proc").iterdir():
-        with suppress(OSError):  # it has ended, or is not ours
+        with suppress(OSError):  # the process has ended or is not ours
             if process.name.isdecimal() and os.getsid(int(process.name)) == session:
                 found |= {os.readlink(descriptor) for descriptor in (process / "fd").iterdir()}
     return found

@@ -1,4 +1,4 @@
-"""Whether tests leave anything behind, however they end.
+"""Checks that tests leave nothing behind, however they end.
 
 python -m devtools.leftovers
 """
@@ -28,7 +28,7 @@ Examples:
 _PART = "tests/devtools/everything_running.py"
 _HELD = ("spark", "servers")
 _SPARK = "org.apache.spark.deploy.SparkSubmit"
-# For each wait. A loaded machine takes a tenth of it.
+# Limit of each wait. A loaded machine needs a tenth of it.
 _DEADLINE_SECONDS = 300.0
 
 
@@ -60,10 +60,10 @@ _SENTENCES = {
     "--workers", type=click.IntRange(min=0), default=2, show_default=True, help="Processes of pytest-xdist's."
 )
 def main(tests: tuple[str, ...], ends: tuple[str, ...], workers: int) -> None:
-    """Runs a few tests with Spark and every server, ends them in several ways, and looks at what is left.
+    """Runs a few tests with Spark and every server, ends them in several ways, and reports what is left.
 
-    Tests of one's own, NODE_ID, are interrupted once a process of Java's runs. Exits with 1 if a process, a
-    port on which one listens, or a file is left, each of which it names, kills and removes.
+    If you pass tests of your own (NODE_ID), they are interrupted as soon as a Java process runs. Exits with 1
+    if a process, a listening port or a file is left; each is reported, and killed or removed.
     """
     is_clean = True
     for end in map(End, ends or End):
@@ -79,9 +79,9 @@ def main(tests: tuple[str, ...], ends: tuple[str, ...], workers: int) -> None:
 
 
 def leftovers(end: End, tests: Sequence[str] = (), workers: int = 2) -> list[str]:
-    """What is left of a run that ended so, a line for each thing; and what else went wrong."""
+    """Ends a run in the given way and returns a line for each leftover and each other problem."""
     footprint = Footprint()
-    # With a handler of our own pytest, too, is interrupted by Ctrl-C, even if we are started to ignore it.
+    # Our own handler makes pytest react to Ctrl-C even if we were started with SIGINT ignored.
     with interrupted_by_signals():
         run = _Run(footprint, tests, workers, end)
         try:
@@ -109,11 +109,11 @@ class _Run:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # with a group, as a terminal has, to which Ctrl-C is sent
+                start_new_session=True,  # a process group to send Ctrl-C to, as a terminal does
             )
 
     def end(self) -> list[str]:
-        """Ends the run, and returns what went otherwise than it should."""
+        """Ends the run and returns what did not go as expected."""
         if self._end is End.NORMAL:
             if self._has_ended() and self._process.returncode == 0:
                 return []

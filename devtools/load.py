@@ -1,4 +1,4 @@
-"""Load for the machine that tests run on: both cores are busy, and the disk is too.
+"""Puts load on the machine while tests run: keeps two cores and the disk busy.
 
     python -m devtools.load burn </dev/zero
     python -m devtools.load sync </dev/zero
@@ -27,10 +27,10 @@ _FILE_CHUNKS = 512
 
 @contextmanager
 def loaded() -> Iterator[None]:
-    """Two processes that burn a core each and one that fills the page cache and syncs, for a while."""
+    """Runs two processes that use a core each and one that fills the page cache and syncs it."""
     with ExitStack() as stack:
         for kind in _KINDS:
-            # In a group of its own, so that Ctrl-C is for its owner alone.
+            # A separate process group, so that Ctrl-C reaches only its owner.
             command = [sys.executable, "-m", "devtools.load", kind]
             process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, process_group=0)
             stack.callback(_end, process)
@@ -53,7 +53,7 @@ def main(kind: str) -> None:
 
 
 def fill(file: BinaryIO, chunks: int) -> None:
-    """Writes so many MiB, syncs them, reads them, and cuts the file back to nothing."""
+    """Writes that many MiB, syncs and reads them, and truncates the file."""
     for _ in range(chunks):
         file.write(_CHUNK)
     file.flush()

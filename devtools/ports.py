@@ -1,18 +1,18 @@
-"""Ports for servers of tests and benchmarks, each held for one server until this process ends."""
+"""Ports for the servers of tests and benchmarks. Each port is reserved until this process ends."""
 
 from __future__ import annotations
 
 import random
 import socket
 
-# Below Linux's range for outgoing connections. A port from within it may go to a client while its server is
-# down, and a client that tries again and again is at last connected to itself.
+# Below Linux's ephemeral port range. A port inside that range may be given to a client while the server is
+# down, and a client that keeps retrying eventually connects to itself.
 _PORTS = range(20_000, 32_768)
 _held: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """Draws a port of 127.0.0.1 that nobody listens on and that no other process of ours has drawn."""
+    """Picks a port of 127.0.0.1 that is free and that no other process of ours has reserved."""
     for port in random.sample(_PORTS, len(_PORTS)):
         lock = _hold(port)
         if lock is None:
@@ -25,7 +25,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """True if a server could listen on the port of 127.0.0.1 now."""
+    """True if a server could listen on this port of 127.0.0.1 now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -36,10 +36,10 @@ def is_free(port: int) -> bool:
 
 
 def _hold(port: int) -> socket.socket | None:
-    """Locks a port against others who draw one; None if it is locked.
+    """Reserves a port; returns None if another process has reserved it.
 
-    The lock is a Unix socket with an abstract name. Like a lock file, it keeps two runs of the tests apart,
-    also those of two users; unlike one, it cannot be left behind by a process that is killed.
+    The lock is a Unix socket with an abstract name. Like a lock file it works across test runs and users, but
+    a process that is killed cannot leave it behind.
     """
     lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:

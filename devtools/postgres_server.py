@@ -29,14 +29,14 @@ _SUPERUSER = "headrace"
 
 
 class PostgresServer(Server):
-    """A server with an empty cluster, durable as in production unless it is asked not to be.
+    """A PostgreSQL server with an empty cluster, durable as in production by default.
 
-    One that is not durable syncs nothing. Its data would not survive a crash of the machine, and databases
-    are created and dropped in a tenth of the time.
+    A server that is not durable never syncs: its data would not survive a crash of the machine, but it
+    creates and drops databases ten times faster.
     """
 
     name: ClassVar[str] = "PostgreSQL server"
-    # PostgreSQL's fast shutdown; SIGTERM would wait for all sessions to end.
+    # SIGINT is PostgreSQL's fast shutdown; SIGTERM would wait for all sessions to end.
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT
 
     def __init__(self, is_durable: bool = True) -> None:
@@ -58,7 +58,7 @@ class PostgresServer(Server):
         super().close()
 
     def disconnect(self) -> None:
-        """Ends the connection by which databases are created and dropped."""
+        """Closes the connection that creates and drops databases."""
         if self._administrator is not None:
             self._administrator.close()
             self._administrator = None
@@ -80,7 +80,7 @@ class PostgresServer(Server):
         return f"postgresql://{_SUPERUSER}:{self._password}@127.0.0.1:{self.port}/{quote(name, safe='')}"
 
     def _execute(self, statement: str) -> None:
-        # One connection for all of them: to make one takes as long as to create a database.
+        # All databases share one connection: connecting takes as long as creating a database.
         if self._administrator is None:
             self._administrator = dbapi.connect(self.url, autocommit=True)
         with self._administrator.cursor() as cursor:
@@ -102,14 +102,14 @@ class PostgresServer(Server):
         return _server_command(_installation(home), home, self.port, self._is_durable)
 
     def _surroundings(self) -> dict[str, Any]:
-        """PostgreSQL refuses to run as root."""
+        """Runs the server as another user if we are root, because PostgreSQL refuses to run as root."""
         if not _is_root():
             return {}
         nobody = _nobody()
         return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
     def _is_ready(self) -> bool:
-        """Nobody else's server knows the password."""
+        """Logs in, because only our server knows the password."""
         try:
             dbapi.connect(self.url).close()
         except dbapi.OperationalError:
@@ -138,7 +138,7 @@ def _find_installation() -> Path:
 
 
 def _copy_installation(home: Path) -> None:
-    """Makes a copy that another user can read, wherever the original lies."""
+    """Copies the installation to where another user can read it."""
     installation = _find_installation()
     shutil.copytree(
         installation, home / _COPY, symlinks=True, ignore=shutil.ignore_patterns("include", "*.a")

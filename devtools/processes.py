@@ -15,9 +15,9 @@ _STOP_SECONDS = 30.0
 _KILL_SECONDS = 5.0
 _LOG_TAIL_LINES = 30
 
-# Runs the server ("$@") until it ends, or until a line or the end of file comes on standard input. Unless the
-# line says that the folder ("$home") is to be kept, it is removed here: our process may have died without a
-# word, or may be killed before it has removed all of it.
+# Runs the server ("$@") until it ends, or until standard input delivers a line or the end of file. Removes
+# the folder ("$home") unless the line says to keep it. This script does so because our process may have died,
+# or may be killed before it has removed everything.
 _UNTIL_TOLD_OR_ORPHANED = """
 home=$1 signal=$2; shift 2
 exec 3<&0
@@ -34,7 +34,7 @@ exit "$status"
 def start_server(
     command: Sequence[str], home: Path, stop_signal: signal.Signals, **surroundings: Any
 ) -> subprocess.Popen[bytes]:
-    """Runs a server until `stop_server`, or until this process dies; then the folder `home` is removed.
+    """Runs a server until `stop_server` or until this process dies, and then removes the folder `home`.
 
     `surroundings` are arguments of Popen. The server must not ignore `stop_signal`.
     """
@@ -48,7 +48,7 @@ def start_server(
 
 
 def stop_server(process: subprocess.Popen[bytes], keeps_folder: bool = False) -> None:
-    """Shuts a server down in order, or kills its whole session if that takes too long."""
+    """Shuts a server down cleanly, or kills its whole session if that takes too long."""
     try:
         # A line, not only the end of file: a forked child of ours may hold the pipe open as well.
         process.communicate(b"keep\n" if keeps_folder else b"remove\n", timeout=_STOP_SECONDS)

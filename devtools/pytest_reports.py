@@ -1,4 +1,4 @@
-"""A plugin of pytest by which a failure explains itself, and the end of a run says where its time went."""
+"""A pytest plugin that explains failures with logs and child output, and reports where the time went."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _GIGABYTE = 1 << 30
 _MEMORY_WANTED = 4 * _GIGABYTE
 
 SERVERS_USED = pytest.StashKey[dict[str, Server]]()
-"""The shared servers that this process has used, by kind."""
+"""Shared servers that this process has used, by kind."""
 _STARTS = pytest.StashKey[list[tuple[str, float]]]()
-"""What the workers have started, in the process that reports."""
+"""Server starts that the workers have reported to the controlling process."""
 
 
 @dataclass
 class _Output:
-    """The regular file that a child process writes to."""
+    """A regular file that a child process writes its output to."""
 
     process: subprocess.Popen[Any]
     descriptor: int
@@ -51,9 +51,9 @@ class _Output:
 
 
 class _Children:
-    """Knows the output of every child process that the test under way has started.
+    """Records the output of every child process that the current test has started.
 
-    What goes to a pipe is the test's to read and to show.
+    Output that goes to a pipe is not recorded; the test reads it itself.
     """
 
     def __init__(self) -> None:
@@ -88,14 +88,14 @@ class _Children:
         about = os.fstat(number)
         if not stat.S_ISREG(about.st_mode) or not os.access(f"/proc/self/fd/{number}", os.R_OK):
             return False
-        # By its path, since the child's own descriptor is often for writing only.
+        # Opened by path, because the child's own descriptor is often write-only.
         reading = os.open(f"/proc/self/fd/{number}", os.O_RDONLY)
         self._outputs.append(_Output(process, reading, about.st_size))
         return True
 
 
 class _ServerLogs:
-    """Knows what each shared server has logged since the test began."""
+    """Records what each shared server has logged since the test began."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -126,7 +126,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Explaining:
-    """Adds to a failure what its servers and children said, and the command that runs it again."""
+    """Adds to a failure the output of its servers and children, and the command that runs the test again."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._children = _Children()

@@ -1,8 +1,8 @@
-"""A plugin of pytest by which one process runs all tests on the Spark session, and others run the rest.
+"""A pytest plugin that runs all tests on the Spark session in one process and the others in the rest.
 
-A file of tests is run by one process. Those that take the fixture `spark` are run by the same one, since a
-session cannot be shared by processes; with them it begins, because they take longest. (The groups of
-pytest-xdist, which it writes into the ids of tests, are not read by pytest 9.2.)
+Each test file runs in one process. All files that use the fixture `spark` run in the same process, because
+processes cannot share a session; they start first, because they take longest. (We do not use the groups of
+pytest-xdist: it appends them to the test ids, and pytest 9.2 does not read them there.)
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 SPARK = "spark"
-"""The name of the fixture, and of the files that take it."""
+"""Name of the fixture, and of the scope that all files using it belong to."""
 ORDER_VARIABLE = "HEADRACE_TEST_ORDER"
-"""The seed by which files are put in a random order."""
+"""Environment variable with the seed that shuffles the files."""
 _PR_SET_PDEATHSIG = 1
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives out whole files, and those on the Spark session as if they were one."""
+    """Hands out whole files, and all files on the Spark session together."""
 
     def __init__(self, config: pytest.Config, log: Any, on_spark: Path) -> None:
         super().__init__(config, log)
         self._on_spark = on_spark
 
     def schedule(self) -> None:
-        """Every process has collected the tests by now, and has said which files are on Spark."""
+        """Reads which files are on Spark; every worker has collected its tests and written that by now."""
         self._files = set(json.loads(self._on_spark.read_text()))
         super().schedule()
 
@@ -43,13 +43,13 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def put_in_order(items: list[pytest.Item]) -> list[str]:
-    """Puts first the tests that take longest: on the Spark session, then in files that start processes.
+    """Puts the slowest tests first: those on the Spark session, then the files that start processes.
 
-    Files are shuffled within that if a seed is given. Returns the files on Spark.
+    Shuffles the files within these groups if a seed is given. Returns the files on Spark.
     """
     files = list(dict.fromkeys(map(_file_of, items)))
     if seed := os.environ.get(ORDER_VARIABLE):
-        random.Random(seed).shuffle(files)  # noqa: S311 - a seed is what is wanted
+        random.Random(seed).shuffle(files)  # noqa: S311 - must be reproducible
     position = {file: number for number, file in enumerate(files)}
     on_spark = {_file_of(item) for item in items if SPARK in getattr(item, "fixturenames", ())}
     slow = {_file_of(item) for item in items if item.get_closest_marker("processes")}
@@ -63,12 +63,12 @@ def put_in_order(items: list[pytest.Item]) -> list[str]:
 
 
 def die_with_parent() -> None:
-    """Has this process killed when the one that schedules is gone, whatever test it is in."""
+    """Makes the kernel kill this worker when the scheduling process dies, whatever test it is running."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def say_who_is_on_spark(files: list[str], path: Path) -> None:
-    """Tells the process that schedules; every process that runs tests says the same."""
+    """Writes the list for the scheduling process. All workers write the same list."""
     unfinished = path.with_suffix(f".{os.getpid()}")
     unfinished.write_text(json.dumps(files))
     unfinished.replace(path)

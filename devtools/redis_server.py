@@ -19,9 +19,10 @@ from devtools.server import Server, ServerError
 
 
 class RedisServer(Server):
-    """After `stop` or `kill` it keeps its data only if it is `append_only`: what it has answered is on disk.
+    """A Redis server that keeps its data over `stop` and `kill` only if it is `append_only`.
 
-    `settings` are more of its configuration file's.
+    An append-only server has every write that it has answered on disk. `settings` are added to its
+    configuration file.
     """
 
     name: ClassVar[str] = "Redis server"
@@ -44,11 +45,11 @@ class RedisServer(Server):
 
     @property
     def socket(self) -> Path:
-        """A Unix socket on which it listens too."""
+        """A Unix socket that the server listens on as well."""
         return self.home / "redis.sock"
 
     def client(self, seconds: float = 60) -> redis.Redis:
-        """A new client of it, which waits so long and tries nothing twice; the caller closes it."""
+        """Returns a new client with this time-out that never retries. The caller closes it."""
         return redis.Redis(
             host="127.0.0.1",
             port=self.port,
@@ -78,7 +79,7 @@ class RedisServer(Server):
         return [_find_program(), str(home / "redis.conf")]
 
     def _is_ready(self) -> bool:
-        """Nobody else's server knows the password."""
+        """Logs in, because only our server knows the password."""
         with self.client(seconds=1) as client:
             try:
                 client.ping()

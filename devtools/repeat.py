@@ -1,4 +1,4 @@
-"""`make test`, again and again: in another order of files each time, alone and beside a load.
+"""Runs `make test` repeatedly, with a new order of test files each time, alone and under load.
 
 python -m devtools.repeat 6
 """
@@ -26,7 +26,7 @@ Examples:
   python -m devtools.repeat 20 -- .venv/bin/pytest tests/client"""
 
 ORDER = "HEADRACE_TEST_ORDER"
-"""By this seed, which is the variable's value, tests/conftest.py shuffles the files."""
+"""Environment variable with the seed that shuffles the test files (devtools/pytest_scheduling.py)."""
 _COMMAND = ("make", "test")
 _ALONE, _LOADED = "alone", "under load"
 _INTERRUPTED = 130
@@ -72,10 +72,10 @@ class Run:
     help="Keep the output of each run in this folder.  [default: a temporary one, kept if a run is red]",
 )
 def main(runs: int, command: tuple[str, ...], only: str | None, logs: Path | None) -> None:
-    """Runs `make test`, or COMMAND, N times, and says which tests failed, how often, and in which runs.
+    """Runs `make test`, or COMMAND, N times and reports which tests failed, how often, and in which runs.
 
-    Every run has another order of test files, and every second one a load beside it: two processes that
-    burn a core each, and one that fills the page cache and syncs. Exits with 1 if a run was red.
+    Each run uses a different order of test files. Every second run is under load: two processes use a core
+    each, and one fills the page cache and syncs it. Exits with 1 if a run failed.
     """
     folder = logs or Path(tempfile.mkdtemp(prefix="headrace-repeat-"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def main(runs: int, command: tuple[str, ...], only: str | None, logs: Path | Non
 def repeat(
     runs: int, command: Sequence[str], only: str | None, folder: Path, note: Callable[[Run], None]
 ) -> None:
-    """Hands each run to `note` when it has ended, also the one that is interrupted."""
+    """Passes each run to `note` when it has ended, including one that is interrupted."""
     for number in range(1, runs + 1):
         surroundings = only or (_ALONE if number % 2 else _LOADED)
         seed = random.SystemRandom().randrange(1 << 31)
@@ -120,7 +120,7 @@ def repeat(
 
 
 def summary(runs: Sequence[Run]) -> str:
-    """Counts the runs, and names each test that failed with the runs in which it did."""
+    """Counts the runs and lists each failed test with the runs in which it failed."""
     red = [run for run in runs if run.is_red]
     ended = [run for run in runs if run.exit_code is not None]
     lines = [f"{len(ended)} runs ended: {len(ended) - len(red)} green, {len(red)} red"]

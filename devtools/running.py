@@ -1,4 +1,4 @@
-"""Commands that run for minutes: their output goes to a file, and Ctrl-C ends all that they have started."""
+"""Runs long commands: their output goes to a file, and Ctrl-C ends everything that they have started."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
-# Longer than any of our servers takes to end in order.
+# Longer than the clean shutdown of any of our servers takes.
 _END_SECONDS = 120.0
 _INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-# A parameter in brackets may have spaces and dashes in it; what follows the dash is the error.
+# A parameter in brackets may contain spaces and dashes; the error follows the dash after it.
 _FAILED = re.compile(r"(?:FAILED|ERROR) (\S+?\.py(?:::[^\s\[]+(?:\[.*?\])?)?)(?: - .*)?")
 
 
 def run_logged(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
-    """Runs a command in the repository and returns its exit code; `environment` is added to ours.
+    """Runs a command in the repository and returns its exit code. `environment` is added to ours.
 
-    When it is interrupted, it ends the command as Ctrl-C in a terminal would, waits for that, and raises.
+    When interrupted, it interrupts the command as Ctrl-C in a terminal would, waits for it to end, and
+    raises.
     """
     process: subprocess.Popen[bytes] | None = None
     try:
@@ -34,7 +35,7 @@ def run_logged(command: Sequence[str], log: Path, environment: Mapping[str, str]
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                process_group=0,  # so that Ctrl-C reaches it once, from us
+                process_group=0,  # so that it gets Ctrl-C only once, from us
             )
         return process.wait()
     except BaseException:
@@ -44,7 +45,7 @@ def run_logged(command: Sequence[str], log: Path, environment: Mapping[str, str]
 
 
 def failed_tests(output: str) -> list[str]:
-    """The node ids in pytest's short summary of tests that failed, and of files that cannot be collected."""
+    """Extracts the failed tests, and files that cannot be collected, from pytest's short summary."""
     lines = (_COLOURS.sub("", line).rstrip() for line in output.splitlines())
     found = (_FAILED.fullmatch(line) for line in lines)
     return list(dict.fromkeys(match[1] for match in found if match))
@@ -52,7 +53,7 @@ def failed_tests(output: str) -> list[str]:
 
 @contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """Has SIGTERM and SIGHUP end the process as Ctrl-C does, so that it ends what it has started."""
+    """Makes SIGTERM and SIGHUP act like Ctrl-C, so that the process ends what it has started."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -67,7 +68,7 @@ def interrupted_by_signals() -> Iterator[None]:
 
 @contextmanager
 def _not_interrupted() -> Iterator[None]:
-    """Keeps Ctrl-C back until the end: in the middle of a start nobody would know whom to end."""
+    """Defers Ctrl-C to the end of the block, so that we know the id of every process we start."""
     kept: list[int] = []
     before = {number: signal.signal(number, lambda one, _: kept.append(one)) for number in _INTERRUPTING}
     try:

@@ -1,4 +1,4 @@
-"""What the servers of tests and benchmarks have in common: a real one, of one's own, that leaves no trace."""
+"""Base class of the servers for tests and benchmarks: real servers that leave no trace."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from typing import Any, ClassVar, Self
 from devtools.ports import free_port, is_free
 from devtools.processes import start_server, stop_server, tail
 
-_START_SECONDS = 300.0  # a Java server took 100 s on two cores that ten others wanted
+_START_SECONDS = 300.0  # a Java server took 100 s while ten others shared two cores
 _TRIES = 5
 
 starts: list[tuple[str, float]] = []
-"""The servers that this process has started, each with the seconds that it took."""
+"""Servers that this process has started, each with its start-up time in seconds."""
 
 
 class ServerError(RuntimeError):
-    """A server cannot be found, started or stopped."""
+    """Raised if a server cannot be found, started or stopped."""
 
 
 class Server(ABC):
-    """One server, on a free port of 127.0.0.1, with its data in a folder of its own.
+    """A server on a free port of 127.0.0.1, with its data in a separate folder.
 
-    A context manager, which removes every trace at its end. Between `stop` and the next `start`, the server
-    is down but keeps its port and its data. It also goes away when this process dies. A copy that was pickled
-    is for clients: whoever has it can ask it for addresses and passwords, and cannot stop the server.
+    It is a context manager that removes every trace when it exits. Between `stop` and the next `start` the
+    server is down but keeps its port and its data. The server also ends when this process dies. A pickled
+    copy is for clients: it knows addresses and passwords but cannot stop the server.
     """
 
-    name: ClassVar[str]  # for errors
+    name: ClassVar[str]  # used in error messages
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Server(ABC):
 
     @property
     def home(self) -> Path:
-        """The folder of its data and of `server.log`."""
+        """Folder of the server's data and of `server.log`."""
         assert self._home is not None, "start the server first"
         return self._home
 
@@ -87,47 +87,47 @@ class Server(ABC):
         starts.append((self.name, time.monotonic() - began))
 
     def stop(self) -> None:
-        """Ends the server; does nothing if it is not started."""
+        """Stops the server; does nothing if it is not running."""
         self._refuse_copy()
         if self._is_up:
             self._is_up = False
-            # Somebody has to remove the folder if this process dies before the next start.
+            # Another process removes the folder if this one dies before the next start.
             self._replace_process(["sleep", "infinity"], signal.SIGTERM)
 
     def close(self) -> None:
-        """Ends the server for good and removes its data; does nothing if there are none."""
+        """Stops the server for good and removes its data; does nothing if there are none."""
         self._refuse_copy()
         self._is_up = False
         self._end_process(keeps_folder=False)
         if self._home is not None:
-            shutil.rmtree(self._home, ignore_errors=True)  # most of it is gone already
+            shutil.rmtree(self._home, ignore_errors=True)  # most of it has been removed already
             self._home = None
 
     @abstractmethod
     def _prepare(self, home: Path) -> None:
-        """Writes what the server needs into its folder, before its first start."""
+        """Writes the files that the server needs, before its first start."""
 
     @abstractmethod
     def _command(self, home: Path) -> list[str]:
-        """Returns what runs the server until `stop_signal`."""
+        """Returns the command that runs the server until `stop_signal`."""
 
     @abstractmethod
     def _is_ready(self) -> bool:
-        """True if the server can be used. Another one that listens on its port must not pass for it."""
+        """True if the server can be used. Must be False if another server listens on its port."""
 
     def _draw_ports(self) -> None:
         self._ports = [free_port()]
 
     def _surroundings(self) -> dict[str, Any]:
-        """More arguments of Popen."""
+        """Returns additional arguments of Popen."""
         return {}
 
     def _launch(self) -> None:
-        """Starts a process. At the first start, draws other ports if somebody has taken one meanwhile."""
+        """Starts the process. At the first start, picks other ports if one was taken in the meantime."""
         is_first = self._home is None
         for left in reversed(range(_TRIES)):
             if self._home is None:
-                # Directly in the temporary folder: the path of a Unix socket has at most 107 bytes.
+                # Directly in the temporary folder, because the path of a Unix socket has at most 107 bytes.
                 self._home = Path(tempfile.mkdtemp(prefix="headrace-server-"))
                 self._prepare(self._home)
             self._replace_process(self._command(self._home), self.stop_signal)
@@ -171,5 +171,5 @@ class Server(ABC):
 
 
 def environment() -> dict[str, str]:
-    """No variable of the caller, such as AWS_PROFILE, PGDATA or JAVA_TOOL_OPTIONS, may reach a server."""
+    """Returns a minimal environment: no variable of ours, such as AWS_PROFILE or PGDATA, may reach a server."""
     return {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}

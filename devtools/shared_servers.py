@@ -1,7 +1,7 @@
-"""One of each server for a whole run of the tests, whichever of its processes needs it.
+"""One server of each kind for a whole test run, shared by all of its processes.
 
-The process that hosts them starts a server when it is first asked for it. The others ask over a Unix socket,
-and get a copy that knows addresses and passwords (`devtools.server`).
+The process that hosts the servers starts each one when it is first requested. The others request it over a
+Unix socket and get a copy that knows addresses and passwords (`devtools.server`).
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from devtools.s3_server import S3Server
 from devtools.server import Server, ServerError
 
 REDIS_DATABASES = 4096
-"""One for each test that asks for one, and some."""
+"""One for each test that requests a database, with room to spare."""
 _WAREHOUSE = "warehouse"
 
 
 class Servers(Protocol):
     def get(self, kind: str) -> Any:
-        """Returns the server of a kind, started if it was not; raises ServerError if it cannot be."""
+        """Returns the server of a kind, starting it if necessary; raises ServerError if it cannot start."""
         ...
 
 
 class ServerHost:
-    """Hosts the servers in this process, and lets others ask for them at `address` with `key`.
+    """Hosts the servers in this process and serves requests for them at `address`, authenticated by `key`.
 
-    A context manager, at whose end all servers are gone.
+    It is a context manager that stops all servers when it exits.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class ServerHost:
         self._folder.cleanup()
 
     def get(self, kind: str) -> Any:
-        """Asks each kind once: one that did not start would take as long, and fail, for each test."""
+        """Starts a server of each kind at most once: after a failure, every later test fails at once."""
         with self._locks[kind]:
             if kind in self._failures:
                 raise ServerError(self._failures[kind])
@@ -86,7 +86,7 @@ class ServerHost:
             return self.running[kind]
 
     def _rest_catalog(self) -> Server:
-        """Keeps its warehouse in a bucket of the S3 server."""
+        """Creates a catalog whose warehouse is a bucket of the S3 server."""
         s3 = self.get("s3")
         s3.create_bucket(_WAREHOUSE)
         return IcebergRestCatalog(f"s3://{_WAREHOUSE}/rest", s3)
@@ -95,7 +95,7 @@ class ServerHost:
         while True:
             try:
                 connection = self._listener.accept()
-            except OSError:  # closed
+            except OSError:  # the listener was closed
                 return
             threading.Thread(target=self._answer, args=[connection], daemon=True).start()
 
@@ -103,13 +103,13 @@ class ServerHost:
         with connection:
             try:
                 answer: object = self.get(connection.recv())
-            except Exception as error:  # noqa: BLE001 - whoever asked has to hear of it
+            except Exception as error:  # noqa: BLE001 - passed on to the client
                 answer = ServerError(str(error))
             connection.send(answer)
 
 
 class RemoteServers:
-    """Asks the process that hosts the servers."""
+    """Requests servers from the process that hosts them."""
 
     def __init__(self, address: str, key: bytes) -> None:
         self._address, self._key = address, key

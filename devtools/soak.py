@@ -1,4 +1,4 @@
-"""Random kills, fuzzing and schedules, round after round, each with a seed of its own.
+"""Runs random kills, fuzzing and schedules in rounds, each with its own seed.
 
 make soak N=10
 """
@@ -30,7 +30,7 @@ Examples:
   python -m devtools.soak --record >> docs/development.md"""
 
 SEED = "HEADRACE_SOAK_SEED"
-"""Read by tests/chance.py."""
+"""Environment variable that tests/chance.py reads."""
 _STATE = ".soak.json"
 _INTERRUPTED = 130
 _NONE_SELECTED = 5  # pytest's exit code
@@ -38,20 +38,20 @@ _NONE_SELECTED = 5  # pytest's exit code
 
 @dataclass(frozen=True)
 class Part:
-    """One command of a round, in which {seed} stands for the round's."""
+    """One command of a round. {seed} is replaced by the seed of the round."""
 
     name: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     whole: Sequence[str] = ()
-    """What a failing test takes the place of when it is run again."""
+    """Arguments that select all tests; failed tests replace them when they are run again."""
 
     def arguments(self, seed: int, tests: Sequence[str] = ()) -> list[str]:
         chosen = [*self.command, *(tests or self.whole)]
         return [one.format(seed=seed) if "{seed}" in one else one for one in chosen]
 
     def again(self, seed: int, tests: Sequence[str] = ()) -> str:
-        """The one command that shows a failure again."""
+        """Returns the command that reproduces a failure."""
         variables = [f"{name}={value.format(seed=seed)}" for name, value in self.environment.items()]
         program, *rest = self.arguments(seed, tests)
         shown = Path(program)
@@ -80,7 +80,7 @@ def parts(examples: int, certify_minutes: float) -> list[Part]:
 
 @dataclass(frozen=True)
 class Done:
-    """A part of a round that has ended."""
+    """A completed part of a round."""
 
     round: int
     part: str
@@ -88,15 +88,15 @@ class Done:
     seconds: float
     revision: str
     failures: Sequence[str] = ()
-    """Commands that run again what failed."""
+    """Commands that reproduce the failures."""
 
 
 @dataclass
 class State:
-    """What was done so far, in a file, by which a later call goes on."""
+    """Progress of a soak, kept in a file so that a later call can resume it."""
 
     seed: int
-    """From which each round's is drawn."""
+    """The seeds of all rounds are derived from this one."""
     done: list[Done] = field(default_factory=list)
 
     @staticmethod
@@ -115,10 +115,10 @@ class State:
         aside.replace(file)
 
     def seed_of(self, number: int) -> int:
-        return random.Random(f"{self.seed}/{number}").randrange(1 << 31)  # noqa: S311 - to be drawn again
+        return random.Random(f"{self.seed}/{number}").randrange(1 << 31)  # noqa: S311 - must be reproducible
 
     def missing(self, number: int, names: Sequence[str]) -> list[str]:
-        """Those parts of a round that have not ended; an interrupted one is done again, by the same seed."""
+        """Returns the parts of a round that are not completed; they run again with the same seed."""
         ended = {one.part for one in self.done if one.round == number}
         return [name for name in names if name not in ended]
 
@@ -163,12 +163,12 @@ def main(
     record: bool,
     state: Path,
 ) -> None:
-    """Looks for what no list of cases has, and goes on where an earlier call has ended.
+    """Searches for failures that no list of cases covers, and resumes where an earlier call ended.
 
-    A round is a seed, with which properties are tried with new examples, the ingest server is killed and
-    fuzzed (all tests marked `soak`), and pipelines are certified with faults by chance. Without --rounds or
-    --minutes there is one more round. Exits with 1 at the first failure, and names the one command that shows
-    it again.
+    Each round draws a seed. With it, the round tries properties with new examples, kills and fuzzes the
+    ingest server (all tests marked `soak`), and certifies pipelines with random faults. Without --rounds or
+    --minutes it runs one more round. Exits with 1 at the first failure and prints the command that reproduces
+    it.
     """
     if anew:
         state.unlink(missing_ok=True)
@@ -202,7 +202,7 @@ def soak(
     minutes: float | None,
     keep_going: bool,
 ) -> bool:
-    """True if nothing failed."""
+    """Returns True if nothing failed."""
     names, is_good = [one.name for one in chosen], True
     while True:
         number = known.next_round(names)
@@ -238,7 +238,7 @@ def _run(part: Part, number: int, seed: int, logs: Path) -> Done:
 
 
 def revision() -> str:
-    """Of what is tried; with a mark if it is not what was committed."""
+    """Returns the revision under test, marked as dirty if it has uncommitted changes."""
     git = shutil.which("git")
     if git is None or not (REPOSITORY / ".git").exists():
         return "unknown"
@@ -248,7 +248,7 @@ def revision() -> str:
 
 
 def markdown(known: State) -> str:
-    """For docs/development.md: what was tried, of which revision, for how long, and what failed."""
+    """Summarizes the soak for docs/development.md: revision, seed, minutes, and the failures of each part."""
     if not known.done:
         return "Nothing was soaked yet."
     revisions = ", ".join(f"`{one}`" for one in dict.fromkeys(one.revision for one in known.done))

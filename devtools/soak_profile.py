@@ -1,4 +1,4 @@
-"""A plugin of pytest's, `-p devtools.soak_profile --hypothesis-profile soak`: Hypothesis looks further."""
+"""A pytest plugin, `-p devtools.soak_profile --hypothesis-profile soak`: Hypothesis tries more examples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import settings
 EXAMPLES = "HEADRACE_SOAK_EXAMPLES"
 _FEW = 1000
 
-# Not derandomized, in CI neither: a seed is given on the command line.
+# Not derandomized, not even in CI: the seed is given on the command line.
 settings.register_profile(
     "soak",
     deadline=None,

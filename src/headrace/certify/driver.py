@@ -26,7 +26,7 @@ from headrace.pipeline.session import make_session
 from headrace.pipeline.settings import PipelineSettings, Trigger
 from headrace.pipeline.spark_needs import needs
 
-# A sink waits at its point for as long as other lanes take to come to theirs, and is not stuck.
+# A sink waits at its fault point until the other lanes reach theirs; that does not mean it is stuck.
 _PATIENCE = Patience(first_pause=0.2, longest_pause=2.0, answer_within=86_400.0)
 
 
@@ -46,7 +46,7 @@ class Told:
         pass
 
     def step(self, name: str, step: str) -> None:
-        """Says that it is alive."""
+        """Reports the step, which also shows that the process is alive."""
         self.say("step", name, step=step)
 
     def say(self, event: str, lane: str = "", **more: Any) -> None:

@@ -56,7 +56,7 @@ class Feed(ABC):
             self.written += BATCH
 
     def batch(self, first: int) -> list[Document]:
-        """What one write has: `BATCH` documents from this number on."""
+        """Returns the documents of one write: `BATCH` of them, numbered from `first`."""
         return documents(first, BATCH)
 
     @abstractmethod
@@ -74,7 +74,7 @@ class CollectionFeed(Feed):
     limits: Mapping[str, int] = {"files": 1}
 
     def __init__(self, catalog: CatalogSettings, collections: Sequence[Collection] = COLLECTIONS) -> None:
-        """Each of the collections has all documents."""
+        """Writes every document to each of the collections."""
         super().__init__()
         self._catalog, self._collections = catalog, collections
 
@@ -97,7 +97,7 @@ class CollectionFeed(Feed):
 
 
 class KafkaFeed(Feed):
-    """A topic. With one partition there is an order, and an epoch takes one write."""
+    """Writes to a topic. With one partition, rows are in order and an epoch reads exactly one write."""
 
     name = "kafka"
     limits: Mapping[str, int] = {"rows": BATCH}

@@ -37,7 +37,7 @@ class Fleet:
         self._failures: Counter[str] = Counter()
         self.guarantees: dict[str, str] = {}
         self._changed = threading.Condition()
-        self._heard = time.monotonic()  # when the process last said something
+        self._heard = time.monotonic()  # when the process last reported something
         self._is_over = False
         self._process = subprocess.Popen(
             [sys.executable, "-m", "headrace.certify.driver", str(file)],
@@ -68,10 +68,10 @@ class Fleet:
             self._process.stdin.flush()
 
     def wait(self, is_enough: Callable[[], bool], silent_seconds: float) -> bool:
-        """Returns True once that is so, and False once the process has said nothing for so long.
+        """Returns True once the condition holds, or False once the process has been silent for that long.
 
-        It says of every step that it is done, so that a slow machine is not taken for a lane that hangs.
-        Fails if the process ends by itself.
+        The process reports every step, so a slow machine is not mistaken for a lane that hangs. Fails if the
+        process ends by itself.
         """
         self._heard = time.monotonic()
         while not is_enough():

@@ -36,7 +36,7 @@ class Patience:
     answer_within: float = 60.0
     """A sink whose commit has not returned by then is stuck, and the ones after it are not held up."""
     clock: Callable[[], float] = time.monotonic
-    """What `decide_for` is measured by."""
+    """Measures `decide_for`; replaced by tests."""
 
     def pauses(self) -> Pauses:
         return Pauses(self)

@@ -232,7 +232,7 @@ class RecoveryLog:
             name = f"settled {self._decided_at} under fence {self._fence}"
             self._append(self._record("settled", self._fence, self._decided_at, True, name))
             self._is_settled = True
-            self._remove_old()  # for those who run a few epochs and end
+            self._remove_old()  # a run of a few epochs removes nothing otherwise
 
     def tell_stuck(self, epoch: int, sinks: Mapping[str, str]) -> None:
         """Why sinks have not committed the last decision yet, for people who look; nobody goes by it."""

@@ -30,7 +30,7 @@ _JOINED = {
     "spark.driver.extraClassPath": os.pathsep,
     "spark.jars": ",",
 }
-# Java removes its temporary folder meanwhile.
+# Java removes its temporary folder in this time.
 _END_SECONDS = 30.0
 _FILE_MANAGER = "FileSystemBasedCheckpointFileManager"
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -72,9 +72,9 @@ def make_session(settings: SparkSettings, name: str, needs: Names[Needs] = ()) -
 
 @contextmanager
 def _ended_if_interrupted() -> Iterator[None]:
-    """Ends Java if its start is interrupted, as by Ctrl-C.
+    """Ends the JVM if its start is interrupted, as by Ctrl-C.
 
-    PySpark forgets it then, and Java, which cannot say its port any more, would run for ever.
+    PySpark would forget the process, and the JVM, which can no longer report its port, would run forever.
     """
     try:
         yield

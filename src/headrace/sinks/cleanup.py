@@ -1,4 +1,4 @@
-"""Clean-up after the step that counts: what cannot be removed is logged, and left to the next one."""
+"""Clean-up after the decisive step: a failed removal is logged and left to the next clean-up."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def cleaning_up(what: str) -> Iterator[None]:
-    """Logs a failure in place of raising it; `what` completes the sentence "cannot ...".
+    """Logs a failure instead of raising it. `what` completes the sentence "cannot ...".
 
-    For what only removes leavings: of a committed epoch, of one that was never decided, of an attempt that
-    fails for another reason. Nothing may rest on it, since whoever comes next may find them still there; what
-    publishes, fences off or makes durable does not belong in here. Somebody else may remove the same at the
-    same moment, and the store may refuse it, and neither is a reason to take a commit for failed. Only
-    `Fenced` is raised: who was replaced stops.
+    Use it only for removing leftovers: of a committed epoch, of one that was never decided, or of an attempt
+    that fails for another reason. Correctness must not depend on the removal, because the next start may
+    still find them; so nothing that publishes, fences or makes data durable belongs in here. Another process
+    may remove the same files at the same time, or the store may refuse the removal: neither means that a
+    commit has failed. Only `Fenced` is raised, because a process that was replaced must stop.
     """
     try:
         yield

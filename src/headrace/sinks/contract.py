@@ -52,8 +52,8 @@ class Sink(ABC):
         and `handle` what this sink prepared for it: None if there is none, or if the sink is new. The epoch
         may or may not be committed; `commit` follows. What was prepared for any other epoch was never
         decided and never will be: remove it. Somebody who does not know that he was replaced may still be
-        preparing, and what he leaves behind is found at the next start; he cannot decide or commit it. What
-        cannot be removed is left to the next start as well, and is no reason to fail (`cleaning_up`).
+        preparing, and what he leaves behind is found at the next start; he cannot decide or commit it. If
+        something cannot be removed, do not fail: the next start removes it (`cleaning_up`).
         """
 
     @abstractmethod
@@ -75,8 +75,8 @@ class Sink(ABC):
         Called after the decision, as often as it takes, also for an epoch that is committed already (by
         this process or another), in a new process and on another host: it has one effect. Not guaranteed:
         that the process that prepared is still there, that other sinks have committed, or that nobody else
-        is doing the same at this moment. Once readers see the epoch, nothing that is left to be tidied up
-        fails it (`cleaning_up`).
+        is doing the same at this moment. Once readers see the epoch, a failed clean-up must
+        not fail the commit (`cleaning_up`).
         """
 
     @abstractmethod

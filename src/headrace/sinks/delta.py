@@ -88,7 +88,7 @@ class DeltaSink(RowSink):
         kept = handle.get("staged") if handle else None
         with self._cleaning_up("what was never decided"):
             attempts = list(self._staging.attempts())
-            # Those of a later fence belong to somebody who took over from us while we slept.
+            # Attempts with a later fence belong to a successor that took over while we were frozen.
             self._remove([one for one in attempts if one.fence < fence and one.name != kept], table)
 
     def prepare(self, epoch: Epoch, rows: DataFrame | None) -> JsonObject:
@@ -105,7 +105,7 @@ class DeltaSink(RowSink):
             files = stage(rows, self._root, self._data(attempt.name), partitions)
         except HeadraceError:
             with self._cleaning_up("an attempt that failed"):
-                self._remove_data(attempt.name)  # what tasks still write is found by the next start
+                self._remove_data(attempt.name)  # the next start finds what tasks still write
             raise
         count = sum(file.rows for file in files)
         if not count:

@@ -50,7 +50,7 @@ class Checkpoints:
         """Now and then; what an epoch came from stays."""
         if self._written % _PRUNED_EVERY != 1:
             return
-        # By when they began: after going back, later epochs are older.
+        # Ordered by when they began: after a rewind, attempts of later epochs may be older.
         for attempt in sorted(self._attempts(), key=lambda one: one.id)[:-_KEPT]:
             if attempt.epoch != epoch:
                 self._store.remove(f"{self._folder}/{attempt.name}.json", "remove old checkpoints")

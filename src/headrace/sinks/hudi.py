@@ -289,7 +289,7 @@ class HudiSink(RowSink):
             if int(note) < self._fence:
                 with self._cleaning_up("the fence of a start before"):
                     self._table.remove_note(self._fences, note)
-            # A log that was lost begins anew, also with its fences. One that stayed would fence us off.
+            # If the recovery log was lost, fences start over, and a fence that remained would fence us off.
             elif is_first and int(note) != self._fence:
                 self._table.remove_note(self._fences, note)
 

@@ -313,7 +313,7 @@ class IcebergSink(RowSink):
 
     @contextmanager
     def _unless_settled(self, table: JavaTable, epoch: int, handle: JsonObject) -> Iterator[None]:
-        """Files that were staged go when somebody has published them, which may be while they are read."""
+        """Ignores an error if the epoch is settled: its staged files may be removed while we read them."""
         try:
             yield
         except Exception:

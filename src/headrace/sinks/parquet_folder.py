@@ -88,7 +88,7 @@ class FolderRows(Sink):
             self._write(rows, staged)
         except HeadraceError:
             with self._cleaning_up("an attempt that failed"):
-                self._remove(staged)  # nobody would before the next start
+                self._remove(staged)  # otherwise it would stay until the next start
             raise
         with self._speaking(f"prepare epoch {epoch.number}"):
             files = self._data_files(staged)

@@ -74,7 +74,7 @@ class ObjectRows(Sink):
         kept = handle.get("staged") if handle else None
         with self._cleaning_up("what was never decided"):
             for attempt in list(self._staging.attempts()):
-                # Those of a later fence belong to somebody who took over from us while we slept.
+                # Attempts with a later fence belong to a successor that took over while we were frozen.
                 if attempt.fence < fence and attempt.name != kept:
                     self._remove(attempt)
 
@@ -97,7 +97,7 @@ class ObjectRows(Sink):
             )
         except HeadraceError:
             with self._cleaning_up("an attempt that failed"):
-                self._remove_data(attempt.name)  # what tasks still write is found by the next start
+                self._remove_data(attempt.name)  # the next start finds what tasks still write
             raise
         label = Label(
             attempt.name,

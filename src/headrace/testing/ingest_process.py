@@ -25,10 +25,10 @@ _PORTS = range(20_000, 32_768)
 
 
 class IngestProcess:
-    """`headrace serve` on a free port of this machine, which it keeps when it is started again.
+    """Runs `headrace serve` on a free port of this machine, and keeps the port over restarts.
 
-    A context manager; started by it. The server also ends when this process dies. `options` are more of the
-    command line's, `environment` is added to this process's own.
+    It is a context manager that starts the server. The server also ends when this process dies. `options` are
+    added to the command line, `environment` to the environment of this process.
     """
 
     def __init__(
@@ -138,10 +138,10 @@ class IngestProcess:
 
 
 def without_pandas(folder: Path) -> dict[str, str]:
-    """The environment of a server that does not find pandas, by a module that this writes into a folder.
+    """Returns the environment of a server that cannot import pandas, using a module written into `folder`.
 
-    Arrow loads pandas where it is installed, as it is for the client's tests. No server needs it, and it is a
-    third of a server's start.
+    Arrow imports pandas where it is installed, as it is for the client's tests. No server needs it, and
+    importing it takes a third of a server's start.
     """
     hidden = folder / "without_pandas"
     hidden.mkdir(exist_ok=True)
@@ -150,14 +150,14 @@ def without_pandas(folder: Path) -> dict[str, str]:
 
 
 def _draw_port() -> tuple[int, socket.socket]:
-    """Draws a port on which nobody listens, and returns it with a lock against others who draw one.
+    """Picks a free port and returns it with a lock that keeps other processes from picking it.
 
-    The port stays ours until the lock is closed, also while the server is down.
+    The port stays reserved until the lock is closed, even while the server is down.
     """
     for port in random.sample(_PORTS, len(_PORTS)):
         lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            if sys.platform == "linux":  # elsewhere there are no abstract names, which end with the process
+            if sys.platform == "linux":  # only Linux has abstract socket names, which end with the process
                 lock.bind(f"\0headrace-port-{port}")
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

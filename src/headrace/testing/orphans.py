@@ -1,4 +1,4 @@
-"""Processes that are killed when this one dies, however it dies, so that no test leaves a server behind."""
+"""Kills child processes when this one dies, however it dies, so that no test leaves a server behind."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import subprocess
 import threading
 from pathlib import Path
 
-# Reads "PID START" until the end of file, which comes when whoever writes is gone. A process with the number
-# but another start is somebody else's.
+# Reads "PID START" until the end of file, which comes when the writing process has died. A process with the
+# same id but another start time is not ours.
 _WATCHER = """
 children=
 while read -r child; do children="$children $child"; done
@@ -23,7 +23,7 @@ done
 
 
 class _Watcher:
-    """One process of the shell's for all; another one after a fork, since the first would wait for both."""
+    """Watches all children with one shell process; after a fork with another, to wait for one parent only."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -40,7 +40,7 @@ class _Watcher:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     text=True,
-                    start_new_session=True,  # Ctrl-C is not for it
+                    start_new_session=True,  # must not receive Ctrl-C
                 )
             assert self._process.stdin is not None
             self._process.stdin.write(f"{pid} {start}\n")
@@ -51,10 +51,10 @@ _WATCHER_OF_US = _Watcher()
 
 
 def end_with_us(pid: int) -> None:
-    """Has a child killed when this process dies without having ended it; on Linux alone."""
+    """Has a child killed if this process dies before it has ended the child. Linux only."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return
-    # What follows the name, which may have anything in it.
+    # The fields after the process name, which may contain any character.
     _WATCHER_OF_US.watch(pid, stat.rpartition(") ")[2].split()[19])

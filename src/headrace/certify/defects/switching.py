@@ -56,7 +56,7 @@ def defective(
 
 
 def lane_of_sink(sink: Any, *_: Any, **__: Any) -> str:
-    """By its name, which the lane has given it; files of dead letters are in a place of the lane's name."""
+    """Takes the lane from the sink's name, or from its location for dead letters, whose name is fixed."""
     name: str = sink.name.partition(".")[0]
     if name == DEAD_LETTERS and isinstance(layout := getattr(sink, "_layout", None), Layout):
         return layout.place.writer

@@ -87,7 +87,7 @@ class Stage:
             if time.monotonic() > deadline:
                 raise UnexpectedFailure(f"nothing came to {point!r} in {_FIRE_SECONDS:.0f} s")
             time.sleep(_LOOK_EVERY)
-        # Noted just after; who is noted has stopped.
+        # A process is listed as parked shortly after the point has fired; once it is listed, it has stopped.
         while self.faults.happened(point) is Action.PARK and point not in self.faults.parked:
             time.sleep(_LOOK_EVERY)
 

@@ -11,11 +11,11 @@ from headrace.errors import EndpointUnavailable, Terminal
 Read = TypeVar("Read")
 
 _TIMES, _PAUSE = 240, 0.25
-"""A minute: on a busy machine a writer may leave a table half made for long."""
+"""Retries for a minute, because a writer on a busy machine may leave a table half written for long."""
 
 
 def steadily(read: Callable[[], Read]) -> Read:
-    """Tries again from the beginning for a minute; what is wrong for longer is one sentence."""
+    """Retries the whole read for a minute, and then raises the last error as one sentence."""
     for _ in range(_TIMES):
         try:
             return read()

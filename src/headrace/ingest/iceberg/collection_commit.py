@@ -167,7 +167,7 @@ class CollectionCommit:
 
     def _lands(self, attempt: Try) -> bool:
         """Whether the try is known to have landed. If not, it is undecided, even when it was refused: a proxy
-        that sends a request twice may answer with one copy's refusal when the other has landed, or will."""
+        that sends a request twice may return one copy's refusal although the other has landed or will."""
         self._undecided.append(attempt)
         self._observe("committing")
         try:
@@ -181,7 +181,7 @@ class CollectionCommit:
             _log.warning("looking whether a commit of collection %r landed", self._name, exc_info=True)
             return False
         self._undecided.remove(attempt)
-        for earlier in self._undecided:  # main has moved, so none of them can land any more
+        for earlier in self._undecided:  # main has moved, so none of these can land any more
             earlier.clean_up()
         self._forget()
         return True
