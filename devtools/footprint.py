@@ -88,7 +88,7 @@ class Footprint:
         own = (path for path in self.folder.iterdir() if not path.name.startswith(_OF_PYTEST))
         elsewhere = {path for path in self._elsewhere if path.exists()} | (_in_repository() - self._before)
         return [
-            *(f"process {pid}: {_in_short(command_of(pid))}" for pid in self._find_processes()),
+            *(f"process {pid}: {_shorten(command_of(pid))}" for pid in self._find_processes()),
             *(f"port {port}" for inode, port in self._sockets.items() if inode in still),
             *(f"file {path}" for path in sorted({*own, *elsewhere})),
         ]
@@ -131,7 +131,7 @@ def command_of(pid: int) -> str:
     return _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
 
 
-def _in_short(command: str) -> str:
+def _shorten(command: str) -> str:
     """Shortens a command line in the middle, where Java's class path takes thousands of characters."""
     return command if len(command) <= _SHOWN else f"{command[: _SHOWN // 2]} ... {command[-_SHOWN // 2 :]}"
 

@@ -3,8 +3,8 @@
     python -m devtools.load burn </dev/zero
     python -m devtools.load sync </dev/zero
 
-A process of it ends at the end of file on its standard input, and so with whoever holds the other end of the
-pipe, however that one ends. Nothing is left of the file that it writes, which has no name.
+Each process ends at the end of file on its standard input, and therefore with the process that holds the
+other end of the pipe, however that one ends. The file that it writes has no name, so nothing is left of it.
 """
 
 from __future__ import annotations

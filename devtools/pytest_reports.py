@@ -122,10 +122,10 @@ class _ServerLogs:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_STARTS] = []
-    config.pluginmanager.register(_Explaining(config), "headrace-explaining")
+    config.pluginmanager.register(_FailureContext(config), "headrace-explaining")
 
 
-class _Explaining:
+class _FailureContext:
     """Adds to a failure the output of its servers and children, and the command that runs the test again."""
 
     def __init__(self, config: pytest.Config) -> None:

@@ -67,7 +67,7 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def say_who_is_on_spark(files: list[str], path: Path) -> None:
+def report_spark_files(files: list[str], path: Path) -> None:
     """Writes the list for the scheduling process. All workers write the same list."""
     unfinished = path.with_suffix(f".{os.getpid()}")
     unfinished.write_text(json.dumps(files))

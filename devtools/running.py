@@ -27,7 +27,7 @@ def run_logged(command: Sequence[str], log: Path, environment: Mapping[str, str]
     """
     process: subprocess.Popen[bytes] | None = None
     try:
-        with log.open("ab") as output, _not_interrupted():
+        with log.open("ab") as output, _defer_interrupts():
             process = subprocess.Popen(
                 command,
                 cwd=REPOSITORY,
@@ -67,7 +67,7 @@ def interrupted_by_signals() -> Iterator[None]:
 
 
 @contextmanager
-def _not_interrupted() -> Iterator[None]:
+def _defer_interrupts() -> Iterator[None]:
     """Defers Ctrl-C to the end of the block, so that we know the id of every process we start."""
     kept: list[int] = []
     before = {number: signal.signal(number, lambda one, _: kept.append(one)) for number in _INTERRUPTING}

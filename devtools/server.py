@@ -171,5 +171,5 @@ class Server(ABC):
 
 
 def environment() -> dict[str, str]:
-    """Returns a minimal environment: no variable of ours, such as AWS_PROFILE or PGDATA, may reach a server."""
+    """Returns a minimal environment: no variable of ours, such as AWS_PROFILE or PGDATA, reaches a server."""
     return {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}

@@ -62,11 +62,11 @@ class Part:
 
 def parts(examples: int, certify_minutes: float) -> list[Part]:
     pytest = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
-    looking = ("-p", "devtools.soak_profile", "--hypothesis-profile=soak", "--hypothesis-seed={seed}")
+    profile = ("-p", "devtools.soak_profile", "--hypothesis-profile=soak", "--hypothesis-seed={seed}")
     return [
         Part(
             "properties",
-            [*pytest, *looking, "-m", "hypothesis"],
+            [*pytest, *profile, "-m", "hypothesis"],
             {EXAMPLES_VARIABLE: str(examples)},
             ["tests"],
         ),

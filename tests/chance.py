@@ -1,4 +1,4 @@
-"""The seed of tests by chance: another one in each round of `make soak`, which names it."""
+"""The seed of random tests: a new one in each round of `make soak`, which prints it."""
 
 from __future__ import annotations
 

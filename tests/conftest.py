@@ -19,7 +19,7 @@ from devtools.iceberg_rest import IcebergRestCatalog
 from devtools.kafka_broker import KafkaBroker
 from devtools.postgres_server import PostgresServer
 from devtools.pytest_reports import SERVERS_USED
-from devtools.pytest_scheduling import SPARK, Scheduling, die_with_parent, put_in_order, say_who_is_on_spark
+from devtools.pytest_scheduling import SPARK, Scheduling, die_with_parent, put_in_order, report_spark_files
 from devtools.redis_server import RedisServer
 from devtools.s3_server import S3Server
 from devtools.server import starts
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 # No deadline: a busy machine is not a defect. By hand each run looks somewhere new, and the printed blob
 # brings a failure back; in CI all runs look at the same, so that a red one is the change's own doing.
 settings.register_profile("headrace", deadline=None, derandomize="CI" in os.environ, print_blob=True)
-# For `make test`, which has many properties and ten minutes.
+# For `make test`, which tries many properties in ten minutes.
 settings.register_profile("short", settings.get_profile("headrace"), max_examples=25)
 settings.load_profile("headrace")
 
 _HOST = pytest.StashKey[ServerHost]()
 _SERVERS = pytest.StashKey[Servers]()
 _ON_SPARK = "on-spark.json"
-"""The file by which the processes that run tests say which of them are on the Spark session."""
+"""File in which the workers list the test files on the Spark session."""
 _SPARKS_SOCKETS = "unclosed <socket"
 """PySpark leaves those that it collects results by to the garbage collector."""
 _USING_SPARK: set[Path] = set()
@@ -46,7 +46,7 @@ _USING_SPARK: set[Path] = set()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hosts the servers of the run in its first process, and has the others ask that one."""
+    """Hosts the run's servers in its first process; the workers request them from it."""
     if given := getattr(config, "workerinput", None):
         die_with_parent()
         config.stash[_SERVERS] = RemoteServers(given["servers"], given["servers_key"])
@@ -76,7 +76,7 @@ GetServer = Callable[[str], Any]
 
 @pytest.fixture(scope="session")
 def shared_server(request: pytest.FixtureRequest) -> GetServer:
-    """Gives the server of a kind that all tests of a run share: each has names of its own on it."""
+    """Returns a function that gets the shared server of a kind. Each test uses its own names on it."""
     stash = request.config.stash
 
     def get(kind: str) -> Any:
@@ -103,15 +103,15 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def redis_server(shared_server: GetServer) -> RedisServer:
-    """Tests take `redis_url`; this is for who asks about the server."""
+    """For tests that inspect the server itself; all others use `redis_url`."""
     return cast(RedisServer, shared_server("redis"))
 
 
 @pytest.fixture
 def redis_url(redis_server: RedisServer) -> Iterator[str]:
-    """A logical database for this test alone."""
+    """Yields the URL of a logical database that no other test uses."""
     with redis_server.client() as client:
-        number = int(client.incr("databases given to tests"))  # in database 0, which no test is given
+        number = int(client.incr("databases given to tests"))  # in database 0, which no test gets
         assert number < REDIS_DATABASES, "raise REDIS_DATABASES"
         yield redis_server.url.removesuffix("/0") + f"/{number}"
         client.select(number)
@@ -152,7 +152,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     conf = {
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark")),
         "spark.driver.memory": "1g",
-        # Code that runs once is not worth a second compiler: half of the JVM's CPU time.
+        # The C2 compiler takes half of the JVM's CPU time and does not pay off for code that runs once.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.shuffle.partitions": "2",
     }
@@ -170,11 +170,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _mark(item)
     on_spark = put_in_order(items)
     if given := getattr(config, "workerinput", None):
-        say_who_is_on_spark(on_spark, Path(given["on_spark"]))
+        report_spark_files(on_spark, Path(given["on_spark"]))
 
 
 def _mark(item: pytest.Item) -> None:
-    """Marks a test by what it needs."""
+    """Adds the markers that follow from the fixtures a test uses."""
     needs = set(getattr(item, "fixturenames", ()))
     if needs & {SPARK, "shared_server"}:
         item.add_marker("processes")

@@ -1,4 +1,4 @@
-"""How many examples a property is tried with, in proportion to the profile of the run."""
+"""Scales the number of examples of a property with the profile of the run."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from hypothesis import settings
 
 
 def examples(times: float, **others: Any) -> settings:
-    """For a property that wants so many times the usual number of examples; `others` are further settings."""
+    """Returns settings with a multiple of the profile's number of examples; `others` are further settings."""
     return settings(max_examples=round(times * settings().max_examples), **others)

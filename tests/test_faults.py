@@ -62,7 +62,7 @@ def test_what_happened_is_known(folder: Faults) -> None:
 
 
 class Gate(ModuleType):
-    """A module at which the import of another waits."""
+    """A module that blocks the import of another."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

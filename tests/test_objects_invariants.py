@@ -1,4 +1,4 @@
-"""Invariant 7 of docs/invariants.md: what holds for an object that somebody else has created."""
+"""Invariant 7 of docs/invariants.md: an object that another process has created."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.objects import ObjectExists, ObjectStore
 def test_an_object_that_exists_is_synced_before_it_is_relied_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 7. Its creator may have died before the sync, and the caller goes by what is there."""
+    """Invariant 7. The creator may have died before the sync, and the caller relies on the object."""
     store = ObjectStore((tmp_path / "objects").as_uri())
     theirs = tmp_path / "objects/log/0001.json"
     theirs.parent.mkdir()

@@ -1,4 +1,4 @@
-"""The open loop, by a clock of the test's."""
+"""The open loop, driven by the test's own clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace.bench.pacing import send_all
 
 
 class Clock:
-    """Stands still, except while somebody sleeps."""
+    """A clock that advances only while somebody sleeps."""
 
     def __init__(self) -> None:
         self.now = 100.0

@@ -22,7 +22,7 @@ from tests.pipeline.scenario import QUICK_SPARK, Recorder
 
 
 def has_hudi() -> bool:
-    """Whether Hudi is published for the line of Spark that is installed."""
+    """True if Hudi is published for the installed line of Spark."""
     return Needs.HUDI in installed_line().jars
 
 

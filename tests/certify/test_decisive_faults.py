@@ -1,4 +1,4 @@
-"""Every connector and every sink, with real servers and real processes, at the two decisive points."""
+"""Kills and freezes every connector and sink, with real servers and processes, at the two decisive points."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ pytestmark = pytest.mark.processes
 KILLED, WOKEN = "killed after the decision", "woken before the decision"
 DECISIVE = {one.name: one for one in SCENARIOS if one.name in (KILLED, WOKEN)}
 SEEDED = [seed for seed in SEEDS if seed.scenario in DECISIVE]
-"""A defect for each, which has to be noticed."""
+"""A defect for each of these scenarios, which the round must detect."""
 AT_LEAST_ONCE = {"webhook", "redis"}
-"""They may have what a replay delivers twice, and say so."""
+"""Targets that may contain rows twice after a replay, and whose guarantee says so."""
 TARGETS = {
     *("sqlite", "sqlite-grpc", "webhook", "files-s3", "postgres", "redis", "redis-latest"),
     *("parquet", "iceberg", "delta", "kafka"),
@@ -74,7 +74,7 @@ def targets(
     assert {target.name for target in chosen} == TARGETS
     for target in chosen:
         if isinstance(target, SinkTarget) and VIEW in target.modes:
-            target.modes = (VIEW,)  # the harder one; the full tier has both
+            target.modes = (VIEW,)  # the harder mode; the full tier runs both
     return chosen
 
 
@@ -82,13 +82,13 @@ def targets(
 def test_killed_after_the_decision_and_woken_before_it(
     surroundings: Surroundings, targets: list[Target]
 ) -> None:
-    """All lanes share each process: it is killed in one round, and in the next frozen while others finish.
+    """Runs all lanes in one process, which is killed in one round and frozen while others finish in the next.
 
-    Two lanes more are defective, each as its round has to notice: nothing is shown by a round that sees
-    nothing.
+    Two additional lanes are defective, one for each round, and the round must detect the defect: a round that
+    detects nothing would prove nothing.
     """
     feed = CollectionFeed(embedded_catalog(surroundings.data))
-    mark = f"-{uuid4().hex[:8]}"  # others use the servers, too
+    mark = f"-{uuid4().hex[:8]}"  # the servers are shared with other tests
     by_name = {target.name: target for target in targets}
     with ExitStack() as stack:
         for target in targets:

@@ -81,7 +81,7 @@ def test_nothing_gets_through_a_stall_until_it_is_healed(proxy: Proxy) -> None:
         with connect(proxy) as other:
             other.sendall(b"during")
             for each in (client, other):
-                each.settimeout(0.2)  # the stall is held by this test, whatever the time
+                each.settimeout(0.2)  # the test itself holds the stall, so the value does not matter
                 with pytest.raises(TimeoutError):
                     each.recv(1)
             proxy.heal()

@@ -1,4 +1,4 @@
-"""Targets of a certification: what a pipeline writes there is what they read."""
+"""Targets of a certification read exactly what a pipeline writes to them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def lanes(
     s3_server: S3Server,
     s3_bucket: str,
 ) -> Iterator[Lanes]:
-    """One for each target, with names that nobody else has on servers that others use too."""
+    """Creates a lane for each target, with names that are unique on the shared servers."""
     mark = uuid4().hex[:8]
     bucket, options = f"s3://{s3_bucket}/some/folder", s3_options(s3_server)
     with ConnectorProcess("sqlite") as served, ExitStack() as running:
@@ -85,7 +85,7 @@ def lanes(
 
 @pytest.mark.timeout(600)
 def test_what_was_written_is_read_and_an_old_copy_comes_back(lanes: Lanes) -> None:
-    """All of them in one run, and those that keep copies in another one."""
+    """Runs all lanes in one run, and those that keep copies in a second one."""
     names = {target.name: lane for lane, target in lanes.targets.items()}
     assert names.keys() == KINDS.keys()
     for name, lane in names.items():

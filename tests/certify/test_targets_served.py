@@ -1,4 +1,4 @@
-"""Targets of a certification in servers that others use too: what they read there, and what they remove."""
+"""Targets of a certification on shared servers: what they read there and what they remove."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.waiting import DEADLINE_SECONDS, wait_until
 
 @pytest.fixture
 def lane() -> str:
-    """A name that nobody else has on servers that others use too."""
+    """Returns a name that is unique on the shared servers."""
     return f"lane-{uuid4().hex}"
 
 
@@ -42,7 +42,7 @@ def test_a_transaction_that_is_open_is_told_and_not_read(kafka_broker: KafkaBrok
     assert target.left_over(lane) == [f"transaction {identity}"]
     assert target.read(lane)[APPEND].documents == []
     producer.commit_transaction()
-    # A broker tells partitions after it has answered.
+    # The broker answers before the commit has reached the partitions.
     wait_until(lambda: target.left_over(lane) == [], "the end of the transaction")
     assert target.read(lane)[APPEND].documents == [document(1)]
     target.remove(lane)

@@ -16,7 +16,7 @@ import headrace
 from headrace.certify import versions as module
 from headrace.certify.versions import versions
 
-pytestmark = pytest.mark.processes  # Java is asked
+pytestmark = pytest.mark.processes  # runs Java
 
 
 @pytest.fixture

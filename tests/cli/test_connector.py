@@ -31,7 +31,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Calls the command in this process; returns its exit code, and what it wrote to its two outputs."""
+    """Returns a function that calls the command in this process: its exit code, standard output and error."""
 
     def call_main(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["headrace", *arguments])
@@ -53,7 +53,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     ],
 )
 def test_as_a_process(arguments: list[str], code: int, said: str) -> None:
-    """All other calls that end by themselves are made in the process of the tests."""
+    """Runs the command as a process; other tests call it in their own process if it ends by itself."""
     done = subprocess.run([*HEADRACE, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == code
     assert said in done.stdout + done.stderr

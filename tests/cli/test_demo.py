@@ -31,13 +31,13 @@ DEMO = [sys.executable, "-m", "headrace", "demo"]
 
 
 def assert_nothing_is_left(folder: Path) -> None:
-    """A process that ends because another has ended may take a moment."""
+    """Waits, because a process that ends when another has ended may take a moment."""
     wait_until(lambda: not running_in(folder), "the end of all processes")
     assert list(folder.iterdir()) == []
 
 
 def running_in(folder: Path) -> list[str]:
-    """Processes that were told to work in the folder, or inherited it from one that was."""
+    """Finds the processes that have the folder on their command line or in their environment."""
     found = []
     for process in psutil.process_iter():
         try:

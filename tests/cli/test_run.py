@@ -37,7 +37,7 @@ def status_of(file: Path) -> dict[str, Any]:
 
 
 def since(moment: float) -> float:
-    """The seconds from then to now; Iceberg and Kafka drop what is less than a millisecond."""
+    """Returns the seconds since then; Iceberg and Kafka drop fractions of a millisecond."""
     return time.time() - moment + 0.001
 
 
@@ -54,7 +54,7 @@ def group_offsets(broker: KafkaBroker, scenario: Scenario, group: str) -> int:
 def test_from_the_first_epoch_to_an_orderly_end(
     make_scenario: MakeScenario, kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Who asks for the lag is told soon that it is not known; here it has to be.
+    # `status` soon gives up on a lag that it cannot determine; this test needs the value.
     monkeypatch.setattr(lag_module, "_TIMEOUT", DEADLINE_SECONDS)
     scenario, view = make_scenario("kafka", "sqlite", 2)
     file = scenario.configure()

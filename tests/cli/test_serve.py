@@ -36,14 +36,14 @@ from tests.waiting import DEADLINE_SECONDS, wait_until
 
 
 def call(*arguments: str) -> str:
-    """What a command that does not serve prints; in this process."""
+    """Runs a command that does not serve in this process, and returns what it prints."""
     answer = CliRunner().invoke(cli, arguments, catch_exceptions=False)
     assert answer.exit_code == 0, answer.output
     return answer.stdout
 
 
 def in_full(*values: Any) -> Any:
-    """Parameters of a test that are left to the full tier: they are refused in the same way as others."""
+    """Leaves parameters to the full tier, because they are refused in the same way as others."""
     return pytest.param(*values, marks=pytest.mark.full)
 
 

@@ -21,11 +21,11 @@ QUICK = Reconnect(
     ack_timeout=DEADLINE_SECONDS,
 )
 UNTIL_TOLD = 3600.0
-"""To linger for so long: nothing is sent before it is full, or somebody asks for it."""
+"""A linger so long that nothing is sent before a batch is full or a flush is requested."""
 
 
 def be_patient(writer: Writer) -> None:
-    """From now on the server may take its time, whatever limits the writer was made with."""
+    """Lets the server take its time from now on, whatever time-outs the writer was created with."""
     writer._sender._reconnect = QUICK
 
 

@@ -68,7 +68,7 @@ def test_missed_notices_come_after_a_reconnection(server: ScriptedServer, client
         server.reach(Tier.COMMITTED)
         server.proxy.target = server.port
         receipt.wait("COMMITTED", DEADLINE_SECONDS)
-        wait_until(lambda: receipt.snapshot_id == 7001)  # told by the notice that follows the session
+        wait_until(lambda: receipt.snapshot_id == 7001)  # from the notice that follows the session
     assert len(server.log) == 1
 
 
@@ -102,7 +102,7 @@ def test_what_died_in_memory_is_written_again(server: ScriptedServer, client: Cl
         assert receipts[-1].lsn == 1004
         server.reach(Tier.LOCAL_DISK, receipts[1].lsn)
         receipts[1].wait()
-        wait_until(lambda: server.taken == len(server.message_sizes))  # or the last goes further by itself
+        wait_until(lambda: server.taken == len(server.message_sizes))  # or the last would advance by itself
         server.auto = Tier.LOCAL_DISK
         server.crash()
         writer.flush(timeout=DEADLINE_SECONDS)
@@ -154,7 +154,7 @@ def test_a_write_that_was_let_go_can_be_lost(server: ScriptedServer, client: Cli
     with pytest.raises(WriteLost, match="lost writes up to LSN 1001"):
         writer.flush()
     if is_told:
-        writer.flush("COMMITTED", DEADLINE_SECONDS)  # there is nothing else to wait for
+        writer.flush("COMMITTED", DEADLINE_SECONDS)  # no other state to wait for
     assert writer.write_durable({"a": 3}).wait(timeout=DEADLINE_SECONDS).level is Tier.LOCAL_DISK
     assert [row["a"] for row in server.rows()] == [1, 3]
     server.reach(Tier.COMMITTED)

@@ -19,7 +19,7 @@ from tests.pipeline.scenario import Scenario
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
-# It starts a process of Java here and others on the cluster, and runs several epochs.
+# Starts a JVM here and others on the cluster, and runs several epochs.
 _RUN_SECONDS = 2 * DEADLINE_SECONDS
 CONF = {
     "spark.driver.host": "127.0.0.1",

@@ -24,7 +24,7 @@ from headrace.protocol.stream import ConnectorStream
 
 FOLDER = Path(__file__).parent
 _MODULE = "headrace_struck"
-# Longer than any test waits for the driver, which ends it.
+# Longer than any test waits for the driver, which ends this process.
 _WAIT_SECONDS = 600
 
 
@@ -57,7 +57,7 @@ class Strike:
 
     def outcome(self) -> str:
         """How its transaction ended: the name of an error, or `ended`."""
-        from tests.waiting import wait_until  # which workers do not have
+        from tests.waiting import wait_until  # imported here because workers do not have it
 
         path = self.folder / "outcome"
         wait_until(path.exists, "the end of what was struck")

@@ -1,8 +1,8 @@
-"""Processes to be killed and frozen, each forked from one that has imported everything.
+"""Processes to kill and freeze, forked from one that has already imported everything.
 
-To start Python and import Arrow and gRPC takes a second of a core, a fork some milliseconds. What is forked
-is a process like any other: it shares no thread, connection or file with its parent, which never uses gRPC
-nor opens anything itself. It runs the same `main` as it would if it were started.
+Starting Python and importing Arrow and gRPC takes a second of CPU time; a fork takes a few milliseconds. A
+forked process is like any other: it shares no thread, connection or file with its parent, which never uses
+gRPC and opens nothing itself. It runs the same `main` as a process that is started.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _IMPORTED = (
     "tests.connectors.webhook.faulty_runtime",
 )
 _MOST_BYTES = 1 << 20
-"""Of a request, which holds the environment."""
+"""Limit of a request, which contains the environment."""
 _RUNNING, _FROZEN = "running", "frozen"
 
 
 class ForkedProcess:
-    """Runs `main` of a module with these arguments; as a context manager it is killed at the end."""
+    """Runs `main` of a module with these arguments; the context manager kills it on exit."""
 
     def __init__(self, module: str, arguments: Sequence[str]) -> None:
         reading, writing = os.pipe()
@@ -58,21 +58,21 @@ class ForkedProcess:
         self._exit_code: int | None = None
 
     def kill(self) -> None:
-        """What kill -9 does: no handler runs, nothing is flushed."""
+        """Kills the process with SIGKILL: no handler runs and nothing is flushed."""
         if self._exit_code is None:
             os.kill(self.pid, signal.SIGKILL)
             self.wait()
 
     def resume(self) -> None:
-        """Lets a frozen process go on."""
+        """Resumes a frozen process."""
         os.kill(self.pid, signal.SIGCONT)
 
     def wait_until_frozen(self) -> None:
-        """Returns once the process has stopped itself with SIGSTOP, or has ended."""
+        """Returns once the process has stopped itself with SIGSTOP or has ended."""
         wait_until(lambda: self._state() != _RUNNING, f"the end or freezing of process {self.pid}")
 
     def wait(self) -> int:
-        """Its exit code, or minus the signal that ended it, once it has ended."""
+        """Waits for the end; returns the exit code, or the negative number of the signal that ended it."""
         if self._exit_code is None:
             wait_until(lambda: isinstance(self._state(), int), f"the end of process {self.pid}")
             self._exit_code = int(_forks().ask({"reap": self.pid}))
@@ -90,7 +90,7 @@ class ForkedProcess:
 
 
 class ForkedConnector(ForkedProcess):
-    """`headrace connector NAME` on a free port, or the `main` of another module that takes the same."""
+    """Runs `headrace connector NAME` on a free port, or `main` of another module with the same options."""
 
     def __init__(self, name: str, module: str = "headrace.cli", arguments: Sequence[str] = ()) -> None:
         before = arguments or (["connector"] if module == "headrace.cli" else [])
@@ -107,7 +107,7 @@ class ForkedConnector(ForkedProcess):
 
 
 class _Forks:
-    """The process that is forked, on the other side of a socket, whose end is the end of all its children."""
+    """Client of the process that forks. When the socket closes, all forked processes are killed."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -115,8 +115,8 @@ class _Forks:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.crash.forking", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is for the tests, at whose end this one ends
-                # A process is forked with one thread, and numpy would start some when it is imported.
+                start_new_session=True,  # must not receive Ctrl-C: it ends with the tests
+                # Only a process with one thread can be forked safely, and importing numpy would start more.
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
             )
 
@@ -140,14 +140,14 @@ def _forks() -> _Forks:
 
 
 class _Zygote:
-    """What is on the other side."""
+    """The process that forks."""
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
         self._children: set[int] = set()
 
     def serve(self) -> None:
-        """Answers until the tests have ended."""
+        """Answers requests until the tests have ended."""
         try:
             while self._answer_one():
                 pass
@@ -181,7 +181,7 @@ class _Zygote:
 
 
 def _run(module: str, arguments: list[str], environment: dict[str, str], stdout: int) -> None:
-    """Is what Python does with `-m`, and does not return."""
+    """Runs the module as `python -m` does, and does not return."""
     try:
         os.dup2(stdout, 1)
         os.close(stdout)
@@ -201,7 +201,7 @@ def _run(module: str, arguments: list[str], environment: dict[str, str], stdout:
 
 
 def _state_of(pid: int) -> str | int:
-    """An exit code if it has ended."""
+    """Returns whether the process is running or frozen, or its exit code if it has ended."""
     found = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if found is None:
         return _RUNNING
@@ -211,7 +211,7 @@ def _state_of(pid: int) -> str | int:
 
 
 def main() -> None:
-    """Serves the socket whose descriptor is the argument."""
+    """Serves requests on the socket whose descriptor is the argument."""
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         for module in _IMPORTED:
             importlib.import_module(module)

@@ -17,8 +17,8 @@ from tests.crash.scenario import applied, assert_exact, faulty_connector, materi
 
 pytestmark = pytest.mark.processes
 
-# Of the third commit's statements: BEGIN, the update of the view, clearing what was staged for it, the
-# insert, clearing, the insert into the deltas, clearing, the checkpoint, COMMIT.
+# Statements of the third commit: BEGIN, the update of the view, clearing its staging table, the insert,
+# clearing, the insert into the deltas, clearing, the checkpoint, COMMIT.
 CHECKPOINT, COMMIT = ("statement of commit 3", 8), ("statement of commit 3", 9)
 DECISIVE = [
     ("sent Opened", 1),
@@ -88,7 +88,7 @@ def test_killed_again_and_again_at_any_moment(endpoint: EndpointUnderTest, tmp_p
 def kill_after(
     connector: ForkedConnector, step: str, occurrence: int, seconds: float
 ) -> Callable[[str], None]:
-    """Kills the connector when it has had some time for what the runtime has sent it."""
+    """Kills the connector some time after a step of the runtime."""
     left = occurrence
 
     def observe(happened: str) -> None:

@@ -1,6 +1,6 @@
-"""A small part of the tests, with Spark and every server: what `python -m devtools.leftovers` runs and ends.
+"""A few tests with Spark and every server, which `python -m devtools.leftovers` runs and ends.
 
-Its name hides it from pytest, since it proves nothing by itself.
+The file name hides them from pytest, because they prove nothing by themselves.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from tests.waiting import DEADLINE_SECONDS
 
 
 def hold(name: str, is_last: bool) -> None:
-    """Says that everything runs, and waits to be ended if that is asked for.
+    """Reports that everything runs, and waits to be ended if that is requested.
 
-    The last test alone does if one process runs both, since the first one's session stays until then.
+    If one process runs both tests, only the last one waits, because the session of the first stays until
+    then.
     """
     if folder := os.environ.get("HEADRACE_HOLD_TESTS"):
         (Path(folder) / name).touch()
@@ -31,7 +32,7 @@ def hold(name: str, is_last: bool) -> None:
 
 
 def test_spark(spark: SparkSession) -> None:
-    """Workers of Python's run too."""
+    """Starts Spark's Python workers, too."""
     numbers = spark.sparkContext.parallelize(range(4), 2)
     assert numbers.map(lambda number: number + 1).sum() == 10
     hold("spark", is_last=False)

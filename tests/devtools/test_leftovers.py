@@ -1,4 +1,4 @@
-"""Tests leave nothing behind, however they end; and what would be left is found."""
+"""Tests leave nothing behind, however they end, and leftovers are detected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from devtools.footprint import Footprint
 from devtools.leftovers import End, leftovers, main
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
-# Listens in a process that has a clean environment, as servers of ours do, and works in the temporary folder.
+# Listens in a process with a clean environment, as our servers have, that works in the temporary folder.
 SERVER = """
 import socket, time
 listening = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""A port is held by the process that drew it."""
+"""A port stays reserved for the process that picked it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DRAW = "from devtools.ports import free_port; print(free_port(), flush=True); in
 
 @contextmanager
 def another_process() -> Iterator[int]:
-    """Yields the port that it has drawn, on which it does not listen."""
+    """Yields a port that another process has reserved but does not listen on."""
     with subprocess.Popen(
         [sys.executable, "-c", DRAW], cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:

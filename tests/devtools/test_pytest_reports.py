@@ -1,4 +1,4 @@
-"""A failure explains itself, and a run says where its time went."""
+"""Failures show their context, and a run reports where its time went."""
 
 from __future__ import annotations
 

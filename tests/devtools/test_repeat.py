@@ -1,4 +1,4 @@
-"""Tests are repeated in another order each time, a load is put beside them, and what fails is counted."""
+"""Tests are repeated in a new order each time and under load, and failures are counted."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_red_run_makes_it_red(tmp_path: Path) -> None:
 
 
 def running_under_load(logs: Path) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
-    """A command that would run for long, and the three processes of the load beside it."""
+    """Starts a long command, and returns it with the three load processes beside it."""
     command = [sys.executable, "-m", "devtools.repeat", "2", "--loaded"]
     command += ["--logs", str(logs), "--", "sleep", "600"]
     repeated = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)

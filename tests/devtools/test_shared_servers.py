@@ -58,7 +58,7 @@ def test_one_that_cannot_start_is_tried_once_and_everybody_hears_why(monkeypatch
 
 
 class Draws:
-    """Gives a certain port first."""
+    """Returns a given port first."""
 
     def __init__(self, port: int) -> None:
         self._left = [port]

@@ -1,4 +1,4 @@
-"""A soak goes on where it ended, draws a seed for each round, and names the command that shows a failure."""
+"""A soak resumes where it ended, draws a seed for each round, and prints how to reproduce a failure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PRINTED = "import sys; print('seed', sys.argv[1]);"
 
 
 def using(monkeypatch: pytest.MonkeyPatch, *scripts: str) -> None:
-    """Has a round consist of these scripts, which are given its seed."""
+    """Makes a round consist of these scripts, which are given its seed."""
     made = [
         Part(f"part {number}", [sys.executable, "-c", PRINTED + script, "{seed}"])
         for number, script in enumerate(scripts, 1)
@@ -24,7 +24,7 @@ def using(monkeypatch: pytest.MonkeyPatch, *scripts: str) -> None:
 
 
 def run(state: Path, *options: str) -> tuple[int, list[str]]:
-    """The exit code, and the lines about rounds."""
+    """Returns the exit code and the lines about rounds."""
     result = CliRunner().invoke(main, ["--state", str(state), *options])
     return result.exit_code, [line for line in result.output.splitlines() if line.startswith("round")]
 

@@ -1,4 +1,4 @@
-"""The page of invariants: each of the twelve names tests, and those are there."""
+"""Each of the twelve invariants on the page names tests, and those exist."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Fixtures as archives, and the places that they are unpacked to.
+"""Fixtures as archives, and the folders that they are unpacked to.
 
-Formats keep absolute paths: tables in their metadata, pipelines in their checkpoints. So a fixture is opened
-in the same place as it was made in, on every machine, and whoever uses that place holds a lock.
+Formats contain absolute paths: tables in their metadata, pipelines in their checkpoints. So on every machine
+a fixture is opened under the path that it was made under, and its user holds a lock on that path.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 FORMATS = Path(__file__).parent
 VERSIONS = tuple(sorted(folder.name for folder in FORMATS.glob("v[0-9]*")))
 _PLACES = Path("/tmp")
-# Long ago: what a program removes because it is old is removed in the first test of it, not in a later year.
+# Long ago, so that a program that removes old files removes them in its first test, not in a later year.
 _WRITTEN_AT = 1_767_225_600
 
 
@@ -27,11 +27,11 @@ def place_of(version: str, name: str) -> Path:
 
 @contextmanager
 def held(place: Path) -> Iterator[Path]:
-    """Makes the folder for one process at a time, and removes it in the end; others wait for it."""
+    """Creates the folder for one process at a time and removes it at the end; other processes wait."""
     lock = place.with_name(f"{place.name}.lock")
     descriptor = _locked(lock)
     try:
-        _clear(place)  # who was killed has left it
+        _clear(place)  # left by a process that was killed
         place.mkdir(mode=0o700)
         try:
             yield place
@@ -44,7 +44,7 @@ def held(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def unpacked(version: str, name: str) -> Iterator[Path]:
-    """The fixture in its place."""
+    """Yields the fixture, unpacked under the path that it was made under."""
     with held(place_of(version, name)) as place:
         with tarfile.open(FORMATS / version / f"{name}.tar.xz") as archive:
             archive.extractall(place, filter="data")
@@ -52,7 +52,7 @@ def unpacked(version: str, name: str) -> Iterator[Path]:
 
 
 def pack(folder: Path, archive: Path) -> None:
-    """The same folder makes the same archive, whoever owns it and whenever it was written."""
+    """Packs a folder reproducibly: owner and time of the files do not change the archive."""
     with tarfile.open(archive, "w:xz", preset=9, format=tarfile.PAX_FORMAT) as packed:
         for path in sorted(folder.rglob("*")):
             packed.add(path, str(path.relative_to(folder)), recursive=False, filter=_anonymous)
@@ -74,12 +74,12 @@ def _locked(path: Path) -> int:
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 return descriptor
         except FileNotFoundError:
-            pass  # who had it before has removed it
+            pass  # the previous holder has removed it
         os.close(descriptor)
 
 
 def _opened(path: Path) -> int:
-    """To read, and made only if it is missing: it may be another user's, in a folder of everybody's."""
+    """Opens the file read-only and creates it only if it is missing: it may belong to another user."""
     while True:
         try:
             return os.open(path, os.O_RDONLY)

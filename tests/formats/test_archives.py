@@ -1,4 +1,4 @@
-"""Fixtures are the same whoever packs them, and their places have one user at a time."""
+"""Archives do not depend on who packs them, and each unpacked fixture has one user at a time."""
 
 from __future__ import annotations
 

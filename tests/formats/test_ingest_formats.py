@@ -1,4 +1,4 @@
-"""Data folders and buckets of each version of the formats are opened, gone on with, and exact."""
+"""The current code opens data folders and buckets of each format version, resumes, and loses nothing."""
 
 from __future__ import annotations
 
@@ -38,14 +38,15 @@ LOST = "LOST"
 
 def test_a_whole_data_folder(version: str) -> None:
     with unpacked(version, "ingest-whole") as place:
-        told = _told(place)
-        writes = told["writes"]
+        description = _description(place)
+        writes = description["writes"]
         with _served(place) as (url, catalog):
-            assert [*map(list, act(url, "watermarks")["lost"])][: len(told["lost"])] == told["lost"] != []
-            wait_until(lambda: _are_at_least(url, writes), "the tiers that each write had been told of")
+            lost = description["lost"]
+            assert [*map(list, act(url, "watermarks")["lost"])][: len(lost)] == lost != []
+            wait_until(lambda: _are_at_least(url, writes), "the tiers that each write had reached")
             _assert_known(url, writes)
             _assert_exact(url, writes)
-            writes = writes + _go_on(url, writes)
+            writes = writes + _resume(url, writes)
             _assert_exact(url, writes)
             flush(url, "COMMITTED")
             _assert_exact(url, writes)
@@ -57,16 +58,16 @@ def test_a_whole_data_folder(version: str) -> None:
 
 def test_a_torn_tail(version: str) -> None:
     with unpacked(version, "ingest-torn") as place:
-        told = _told(place)
-        writes, torn = told["writes"], told["torn"]
+        description = _description(place)
+        writes, torn = description["writes"], description["torn"]
         with _served(place) as (url, catalog):
-            wait_until(lambda: _are_at_least(url, writes), "the tiers that each write had been told of")
+            wait_until(lambda: _are_at_least(url, writes), "the tiers that each write had reached")
             found = tiers(url, torn)
             kept = [write for write in torn if found[write["lsn"]] != LOST]
             assert torn[-1] not in kept
             _assert_known(url, [*writes, *kept])
             _assert_exact(url, [*writes, *kept])
-            # The producer was told of none of them, and sends all again.
+            # None of them was acknowledged, so the producer sends all of them again.
             again = _send(url, torn)
             assert again[: len(kept)] == kept
             assert again[len(kept)]["lsn"] > torn[-1]["lsn"]
@@ -78,7 +79,7 @@ def test_a_torn_tail(version: str) -> None:
 
 def test_a_large_state(version: str) -> None:
     with unpacked(version, "ingest-large-state") as place:
-        writes = _told(place)["writes"]
+        writes = _description(place)["writes"]
         collections = {write["collection"] for write in writes}
         some = [write for write in writes if write["producer"]][::100]
         with _served(place) as (url, catalog):
@@ -102,16 +103,16 @@ def test_a_large_state(version: str) -> None:
 
 def test_a_bucket_whose_servers_disk_is_lost(version: str) -> None:
     with unpacked(version, "ingest-lost-disk") as place:
-        told = _told(place)
-        kept = [write for write in told["writes"] if Tier[write["tier"]] >= Tier.OBJECT_STORAGE]
-        gone = [write for write in told["writes"] if write not in kept]
+        description = _description(place)
+        kept = [write for write in description["writes"] if Tier[write["tier"]] >= Tier.OBJECT_STORAGE]
+        gone = [write for write in description["writes"] if write not in kept]
         with _served(place) as (url, catalog):
             assert set(tiers(url, gone).values()) == {LOST}
-            wait_until(lambda: _are_at_least(url, kept), "the tiers that each write had been told of")
+            wait_until(lambda: _are_at_least(url, kept), "the tiers that each write had reached")
             _assert_known(url, kept)
             _assert_exact(url, kept)
             again = _send(url, [write for write in gone if write["producer"]])
-            assert min(write["lsn"] for write in again) > max(write["lsn"] for write in told["writes"])
+            assert min(write["lsn"] for write in again) > max(write["lsn"] for write in description["writes"])
             writes = [*kept, *again]
             _assert_known(url, writes)
             flush(url, "COMMITTED")
@@ -119,14 +120,14 @@ def test_a_bucket_whose_servers_disk_is_lost(version: str) -> None:
             _assert_committed(catalog, writes)
 
 
-def _told(place: Path) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((place / "fixture.json").read_text())
-    return told
+def _description(place: Path) -> dict[str, Any]:
+    description: dict[str, Any] = json.loads((place / "fixture.json").read_text())
+    return description
 
 
 @contextmanager
 def _served(place: Path) -> Iterator[tuple[str, CatalogSettings]]:
-    """By the code of now, as the fixture's own configuration says."""
+    """Serves the fixture with the current code and the fixture's own configuration."""
     config = load_config(place / "headrace.yaml")
     server = IngestServer(config.engine_settings(), Listen(port=0), Access())
     try:
@@ -142,7 +143,7 @@ def _are_at_least(url: str, writes: list[Write]) -> bool:
 
 
 def _assert_known(url: str, writes: list[Write]) -> None:
-    """Each producer is told which write was its last."""
+    """Checks that each producer learns which of its writes was the last."""
     last = {(write["collection"], write["producer"]): write["seq"] for write in writes if write["producer"]}
     assert last
     assert {name: last_seq(url, *name) for name in last} == last
@@ -154,7 +155,7 @@ def _assert_exact(url: str, writes: list[Write], collections: set[str] | None = 
 
 
 def _assert_committed(catalog: CatalogSettings, writes: list[Write]) -> None:
-    """As somebody else reads the tables."""
+    """Reads the tables as another program would."""
     tables = Tables(catalog)
     for collection in sorted({write["collection"] for write in writes}):
         table = tables.load(collection)
@@ -163,8 +164,8 @@ def _assert_committed(catalog: CatalogSettings, writes: list[Write]) -> None:
         assert in_order(found) == expected(writes, collection)
 
 
-def _go_on(url: str, writes: list[Write]) -> list[Write]:
-    """Sends again what is known, under its LSNs, and then more; returns the new ones."""
+def _resume(url: str, writes: list[Write]) -> list[Write]:
+    """Resends known writes, which keep their LSNs, and sends new ones; returns the new ones."""
     till = [write for write in writes if write["producer"] == "till"]
     unsettled = [write for write in till if write["tier"] != "COMMITTED"]
     new = [{**till[-1], "seq": till[-1]["seq"] + 1}, {**till[-1], "seq": till[-1]["seq"] + 2}]
@@ -175,7 +176,7 @@ def _go_on(url: str, writes: list[Write]) -> list[Write]:
 
 
 def _send(url: str, writes: list[Write]) -> list[Write]:
-    """Consecutive writes of one producer, each as its own message."""
+    """Sends consecutive writes of one producer, one in each message."""
     first = writes[0]
     assert [write["seq"] for write in writes] == list(range(first["seq"], first["seq"] + len(writes)))
     messages = [(pa.RecordBatch.from_pylist(write["rows"]), [len(write["rows"])]) for write in writes]

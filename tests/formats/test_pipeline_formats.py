@@ -1,4 +1,4 @@
-"""Pipelines of each version of the formats go on where they were killed: what is decided is committed."""
+"""Pipelines of each format version resume where they were killed: decided epochs are committed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.formats.archives import VERSIONS
 from tests.formats.pipelines import Documents, Pipelines, Reports, configuration_of, opened
 from tests.pipeline.scenario import COLLECTION, in_order
 
-# All pipelines run in the fixture, once another run on this machine is done with the place.
+# The fixture runs all pipelines, and may have to wait for another test run that uses the same path.
 pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(900)]
 MORE = 40
 SERVED = ("sqlite", "postgres")
@@ -28,13 +28,13 @@ SERVED = ("sqlite", "postgres")
 
 @dataclass(frozen=True)
 class Run:
-    """All pipelines of a version, run at once by the code of now, with another batch to read."""
+    """A run of all pipelines of a version by the current code, with one more batch to read."""
 
     pipelines: Pipelines
     before: dict[str, Documents]
-    """What readers saw, by materialization and sink."""
+    """What readers saw before the run, by materialization and sink."""
     batches: list[Documents]
-    """What each epoch read."""
+    """The rows that each epoch read."""
     reports: Reports
 
 
@@ -48,7 +48,7 @@ def run(
 ) -> Iterator[Run]:
     with opened(request.param, postgres_server, redis_server, kafka_broker) as pipelines:
         before = {name: read() for name, read in pipelines.reader.items()}
-        batches = [*pipelines.told["written"], pipelines.write(MORE)]
+        batches = [*pipelines.description["written"], pipelines.write(MORE)]
         yield Run(pipelines, before, batches, pipelines.run())
 
 
@@ -57,7 +57,7 @@ def test_nobody_fails(run: Run) -> None:
 
 
 def test_readers_had_the_decided_epoch_of_those_who_commit_first_alone(run: Run) -> None:
-    """Otherwise the fixture would show nothing."""
+    """Checks the fixture, which would prove nothing otherwise."""
     configured = run.pipelines.config["materializations"]
     for name, documents in run.before.items():
         connector = configured[name.partition("/")[0]].get("connector")
@@ -66,7 +66,7 @@ def test_readers_had_the_decided_epoch_of_those_who_commit_first_alone(run: Run)
 
 
 def test_what_was_decided_is_not_run_again(run: Run) -> None:
-    ahead = run.pipelines.told["ahead"]
+    ahead = run.pipelines.description["ahead"]
     found = {name: run.reports.epochs[name] for name in run.pipelines.names}
     assert found == {name: [1, 2] if name in ahead else [2] for name in run.pipelines.names}
 
@@ -99,7 +99,7 @@ def test_verify_finds_nothing_wrong_and_nothing_is_left_to_commit(run: Run) -> N
 
 
 def test_each_sink_and_connector_is_in_a_fixture() -> None:
-    """But the webhook: it is sent all of an epoch before the decision, and keeps nothing."""
+    """Excepts the webhook: it receives an epoch before the decision, and nothing of it is kept."""
     configured = [
         one for version in VERSIONS for one in configuration_of(version)["materializations"].values()
     ]

@@ -35,7 +35,7 @@ def test_a_stream_waits_while_too_much_log_waits_for_the_store(tmp_path: Path, i
         assert "bytes of log wait for object storage" in str(engine.sessions()[0].throttled)
         wait_until(lambda: "wait for object storage" in str(session.messages), "word of it")
         assert engine.health()["status"] == "degraded"
-        assert engine._intake.mark().wait(DEADLINE_SECONDS)  # what was sent is counted
+        assert engine._intake.mark().wait(DEADLINE_SECONDS)  # everything sent has been counted
         taken = engine.statistics().writes
         session.send(batch(2))
         wait_until(lambda: engine.upload_failures > 1)

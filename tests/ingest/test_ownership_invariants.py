@@ -1,4 +1,4 @@
-"""Invariants 5 and 6 of docs/invariants.md: what holds between the disk, object storage and other servers."""
+"""Invariants 5 and 6 of docs/invariants.md: order of steps between the disk, the store and other servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.wal.support import OpenLog
 def test_a_put_is_done_only_if_the_log_is_still_owned_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 5. Of a claim that comes with the put nobody can say whether its server saw the segment."""
+    """Invariant 5. If a claim appears during the put, its server may not have seen the segment."""
     store = SegmentStore((tmp_path / "objects").as_uri())
     term = store.claim_epoch()
     with OpenLog(tmp_path / "wal", epoch=term) as log:
@@ -40,7 +40,7 @@ def test_a_put_is_done_only_if_the_log_is_still_owned_after_it(
 def test_a_server_claims_its_term_before_it_reads_the_store(
     tmp_path: Path, iceberg: FakeIceberg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 5. Until the claim the server before may acknowledge, so what it did has to be read after."""
+    """Invariant 5. The previous server may acknowledge until the claim, so its work must be read after it."""
     create, objects = ObjectStore.create, tmp_path / "objects"
     acknowledged: list[int] = []
     with running_engine(tmp_path / "old", store=Store(objects)) as old, LocalSession(old) as session:
@@ -64,7 +64,7 @@ def test_a_server_claims_its_term_before_it_reads_the_store(
 def test_a_segments_file_is_removed_before_its_object(
     tmp_path: Path, iceberg: FakeIceberg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 6. A file without its object would be put again by the next process, behind a hole."""
+    """Invariant 6. The next process would upload a file without its object again, after a hole."""
     remove = ObjectStore.remove
     removed: list[str] = []
     too_early: list[str] = []

@@ -42,7 +42,7 @@ def test_segments_are_removed_after_they_are_committed_and_not_before(
     store = Store(tmp_path / "objects")
     # Of this collection only, so that rounds go on, and with them the removal of what is committed.
     iceberg.problems["orders"] = EndpointUnavailable("the table is locked")
-    # No segment ends by itself: one with nothing but a new collection in it could go at once.
+    # No segment is sealed by itself: one that contains only a new collection could be removed at once.
     with running_engine(tmp_path / "data", store=store, log=LogLimits(segment_seconds=3600)) as engine:
         for number in range(20):
             write_all(engine, number, level=Tier.LOCAL_DISK)
@@ -228,7 +228,7 @@ def test_two_servers_with_copies_of_a_folder_cannot_both_put(tmp_path: Path, ice
         running_engine(tmp_path / "copy", store=Store(url)) as second,
         LocalSession(second) as session,
     ):
-        wait_until(lambda: second._commits._knows_tables)  # as they were before the first one writes
+        wait_until(lambda: second._commits._knows_tables)  # as they were before the first server writes
         write_all(first, 2, level=Tier.OBJECT_STORAGE)
         lsn = session.write(2)
         wait_until(lambda: second.fatal)

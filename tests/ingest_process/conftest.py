@@ -1,4 +1,4 @@
-"""A server for the tests of one module, and the proof that none of them did it harm."""
+"""A server for the tests of one module, and a check that none of them has harmed it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def baseline(server: Serving) -> tuple[int, int]:
 
 @pytest.fixture(scope="module")
 def proven(server: Serving, baseline: tuple[int, int]) -> Iterator[Serving]:
-    """The server; after the module it has to serve others exactly, commit, and have nothing left of it."""
+    """Yields the server; after the module it must serve others exactly, commit, and hold no resources."""
     rss, threads = baseline
     yield server
     assert server.is_running, server.output()[-3000:]
@@ -59,7 +59,7 @@ def proven(server: Serving, baseline: tuple[int, int]) -> Iterator[Serving]:
 
 @pytest.fixture
 def unharmed(proven: Serving) -> Iterator[Serving]:
-    """The server; after the test it has to be the same process, with no session of the test left."""
+    """Yields the server; after the test it must be the same process, without sessions of the test."""
     yield proven
     assert proven.is_running, proven.output()[-3000:]
     wait_until(lambda: not proven.sessions(), "the end of all sessions")

@@ -461,7 +461,7 @@ def test_readers_that_leave_at_once(unharmed: Serving) -> None:
             reader.cancel()
         with pytest.raises(flight.FlightTimedOutError):
             client.do_get(ticket, flight.FlightCallOptions(timeout=0.0)).read_all()
-        for number in range(12):  # at any moment of the call, or after it
+        for number in range(12):  # at any moment during or after the call
             with suppress(flight.FlightTimedOutError):
                 client.do_get(ticket, flight.FlightCallOptions(timeout=0.0005 * number)).read_all()
 

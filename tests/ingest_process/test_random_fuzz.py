@@ -1,4 +1,4 @@
-"""What comes in on the port is something else each time."""
+"""The server's port receives different random input in each run."""
 
 from __future__ import annotations
 

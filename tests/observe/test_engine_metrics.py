@@ -78,7 +78,7 @@ def is_all_counted(url: str) -> bool:
 
 
 def test_a_server_counts_what_it_took(metrics_url: str) -> None:
-    # A write is counted when its tier is reached, a notice after it was sent: neither order is promised.
+    # A write is counted when it reaches its tier, a notice after it was sent; the order is not guaranteed.
     wait_until(lambda: is_all_counted(metrics_url), "all writes and notices counted")
     found = families(metrics_url)
     writes = by_label(found["headrace_flight_writes_total"], "tier")

@@ -24,7 +24,7 @@ from tests.waiting import DEADLINE_SECONDS, wait_until
 
 @pytest.fixture(autouse=True)
 def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is hung up on because this machine is slow, and servers stop without a pause."""
+    """Keeps a slow machine from causing time-outs, and lets servers stop without a pause."""
     monkeypatch.setattr(observe_http, "_IDLE_SECONDS", DEADLINE_SECONDS)
     monkeypatch.setattr(observe_http, "_LONGEST_SECONDS", DEADLINE_SECONDS)
     monkeypatch.setattr(observe_http, "_LOOK_EVERY_SECONDS", 0.005)
@@ -193,7 +193,7 @@ def test_who_speaks_slowly_is_hung_up_on(server: ScriptedServer) -> None:
         running(observe),
         socket.create_connection(("127.0.0.1", observe.port), timeout=DEADLINE_SECONDS) as connection,
     ):
-        for _ in range(3):  # each time it says a little, and is in time with that
+        for _ in range(3):  # sends a little each time, within the time-out
             connection.sendall(b"x")
             wait_until(lambda: observe._http._open, "the connection")
             now[0] += DEADLINE_SECONDS / 2

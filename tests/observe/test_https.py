@@ -29,7 +29,7 @@ def authorize(headers: Mapping[str, str]) -> None:
 def test_tokens_and_tls(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observe_http, "_IDLE_SECONDS", 2 * DEADLINE_SECONDS)  # longer than anybody waits here
+    monkeypatch.setattr(observe_http, "_IDLE_SECONDS", 2 * DEADLINE_SECONDS)  # longer than this test waits
     server = ScriptedServer()
     authority = trustme.CA()
     issued = authority.issue_cert("localhost", "127.0.0.1")

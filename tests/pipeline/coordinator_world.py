@@ -19,7 +19,7 @@ QUICK = Patience(first_pause=0.001, longest_pause=0.01)
 
 
 def tried_ten_times() -> Patience:
-    """Its clock moves by a second whenever it is looked at: before the first try, and after each."""
+    """Uses a clock that advances by a second whenever it is read: before the first try and after each."""
     return replace(QUICK, decide_for=9.0, clock=itertools.count().__next__)
 
 

@@ -57,12 +57,12 @@ def delete_the_last_entry_of_the_commit_log(scenario: Scenario) -> None:
 
 
 def lose_the_whole_state(scenario: Scenario) -> None:
-    """Dead letters are not lost: they are data."""
+    """Removes the state but not the dead letters, which are data."""
     shutil.rmtree(scenario.state)
 
 
 def torn(name: str, ahead: int, *, is_half: bool, keeps_checksum: bool) -> Callable[[Scenario], None]:
-    """By a loss of power. Spark would not read it: of an epoch that is done, or one that was only planned."""
+    """Returns a function that damages an entry as a loss of power does, so that Spark cannot read it."""
 
     def tear(scenario: Scenario) -> None:
         folder, last = scenario.state / "checkpoint" / name, scenario.last_epoch
@@ -99,7 +99,7 @@ DAMAGES: dict[str, Callable[[Scenario], None]] = {
 def test_whatever_happens_to_the_state_the_next_epoch_is_the_next(
     make_scenario: MakeScenario, source: str, damages: list[str]
 ) -> None:
-    """One damage after the other: each start makes the folder whole again, and goes on by one epoch."""
+    """Applies one damage after another; each start repairs the folder and runs exactly one epoch."""
     scenario, view = make_scenario(source, "sqlite", 2)
     run_epochs(scenario, 3)
     for damage in damages:

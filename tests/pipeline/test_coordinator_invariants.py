@@ -1,4 +1,4 @@
-"""Invariants 1 and 2 of docs/invariants.md: what holds around a decision."""
+"""Invariants 1 and 2 of docs/invariants.md: what must hold before and after a decision."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def world(tmp_path: Path) -> World:
 def test_nothing_is_aborted_once_the_epoch_may_be_decided(
     world: World, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
-    """Invariant 1. The record is in the log when `decide` fails, so whoever starts next commits the epoch."""
+    """Invariant 1. The record is in the log although `decide` fails, so the next start commits the epoch."""
     sinks = [MemorySink("good", world.good), MemorySink("dead", world.dead)]
     coordinator = world.coordinator(sinks=sinks)
     coordinator.start()
@@ -35,7 +35,7 @@ def test_nothing_is_aborted_once_the_epoch_may_be_decided(
         except ObjectExists:
             assert failure == "the answer is lost", "it is decided once more"
         if failure == "the answer is lost":
-            coordinator.hurry()  # or the decision would be tried again until its time is over
+            coordinator.hurry()  # otherwise the decision would be retried until its deadline
             raise EndpointUnavailable(failure)
         monkeypatch.undo()
         RecoveryLog(world.store, "log").open()
@@ -56,7 +56,7 @@ def test_nothing_is_aborted_once_the_epoch_may_be_decided(
 
 
 def test_a_sink_that_is_fenced_off_aborts_nothing(world: World) -> None:
-    """Invariant 1. What is prepared is left to the successor, who knows what is decided."""
+    """Invariant 1. A prepared epoch is left to the successor, which knows what is decided."""
     good, fenced = MemorySink("good", world.good), Failing("fenced", world.dead)
     coordinator = world.coordinator(sinks=[good, fenced])
     coordinator.start()
@@ -68,7 +68,7 @@ def test_a_sink_that_is_fenced_off_aborts_nothing(world: World) -> None:
 
 
 def test_an_epoch_is_decided_only_when_all_sinks_have_committed_the_one_before(world: World) -> None:
-    """Invariant 2. A start finishes the last decision only, so the one before it must not be left undone."""
+    """Invariant 2. A start finishes only the last decision, so the one before it must be committed."""
     stuck = Failing("stuck", world.good)
     others: list[Sink] = [MemorySink("other", world.dead)]
     coordinator = world.coordinator(sinks=[stuck, *others])

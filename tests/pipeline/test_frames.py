@@ -291,7 +291,7 @@ VALUES_OF_COLUMNS = [
 
 
 def test_values_of_columns(spark: SparkSession) -> None:
-    """All in one job: each has columns of its own types."""
+    """Checks all types in one job, each with its own columns."""
     frames = []
     for number, (column, value, _) in enumerate(VALUES_OF_COLUMNS):
         identity = "" if column == "id" else "1 AS id, "

@@ -1,4 +1,4 @@
-"""Java does not outlive a start of Spark that is interrupted."""
+"""The JVM does not outlive an interrupted start of Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.processes
 
 
 def launch_gateway(started: list[subprocess.Popen[bytes]]) -> None:
-    """As PySpark's, in the middle of its wait."""
+    """Is interrupted as PySpark's function of this name is while it waits."""
     proc = subprocess.Popen(["sleep", "600"])
     started.append(proc)
     raise KeyboardInterrupt

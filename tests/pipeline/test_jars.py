@@ -72,7 +72,7 @@ def test_an_interrupted_download_is_repeated(cache: Path, java_home: Path) -> No
 
 
 def test_two_at_once_download_once(cache: Path, java_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The download of the one ends after the other has asked for the lock."""
+    """The first download ends only after the second process has requested the lock."""
     put_java(java_home, TWO_JARS + 'until [ -e "$JAVA_HOME/asked" ]; do sleep 0.01; done' + REST_OF_THEM)
     flock, asked = fcntl.flock, itertools.count(1)
 

@@ -57,7 +57,7 @@ def append(table: Table, *ids: int) -> int:
 
 
 def since(moment: float) -> float:
-    """The seconds from then to now; Iceberg and Kafka drop what is less than a millisecond."""
+    """Returns the seconds since then; Iceberg and Kafka drop fractions of a millisecond."""
     return time.time() - moment + 0.001
 
 

@@ -1,4 +1,4 @@
-"""Invariant 3 of docs/invariants.md: what holds before sinks roll back to an endpoint's older checkpoint."""
+"""Invariant 3 of docs/invariants.md: before sinks roll back to an endpoint's older checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 def test_every_sink_may_refuse_before_the_log_says_that_all_roll_back(
     make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 3. Once the log says it, the next start rolls back the others, whatever one sink refuses."""
+    """Invariant 3. Once it is in the log, the next start rolls back the other sinks even if one refuses."""
     scenario, _ = make_scenario("collection", "sqlite")
     for name in ("able", "unable"):
         ParquetPlace(scenario, name)
@@ -27,7 +27,7 @@ def test_every_sink_may_refuse_before_the_log_says_that_all_roll_back(
     scenario.run()
     database = Path(scenario.endpoint["path"])
     for path in database.parent.glob(f"{database.name}*"):
-        path.unlink()  # it is made anew, and starts from the beginning
+        path.unlink()  # the endpoint is created again and starts from the beginning
 
     effects: list[str] = []
     decide, rewind = RecoveryLog.decide, ParquetSink.rewind

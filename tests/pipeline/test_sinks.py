@@ -72,7 +72,7 @@ def failure_of(scenario: Scenario, **changes: Any) -> HeadraceError:
 def test_each_epoch_is_appended_once_and_a_view_has_one_row_for_each_key(
     tmp_path: Path, kind: str, with_view: bool, request: pytest.FixtureRequest
 ) -> None:
-    """Both in one run, where the format keeps views."""
+    """Runs both modes at once, if the format supports views."""
     scenario, place = alone(tmp_path, kind, "append", request)
     places = [place]
     if with_view:

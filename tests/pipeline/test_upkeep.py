@@ -37,7 +37,7 @@ def two_epochs(folder: Path) -> Written:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory, spark: object) -> Written:
-    """For all tests, which leave it as it is."""
+    """Writes once for all tests, which do not change it."""
     return two_epochs(tmp_path_factory.mktemp("written"))
 
 

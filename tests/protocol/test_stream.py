@@ -331,7 +331,7 @@ def test_hundreds_of_loads_that_are_answered_at_once_do_not_block() -> None:
 
 
 class HeldBack(Channel):
-    """Keeps Acknowledged on its way into the queue until another response waits for it, or overtakes it."""
+    """Delays Acknowledged on its way into the queue until another response waits for it or overtakes it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -348,7 +348,7 @@ class HeldBack(Channel):
 
 
 class WatchedLock:
-    """A lock that sets an event when somebody has to wait for it."""
+    """A lock that sets an event when a thread is about to wait for it."""
 
     def __init__(self, waited_for: threading.Event) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Clean-up that fails, after the step that counts: nobody takes that step for failed."""
+"""A clean-up that fails after the decisive step does not make that step fail."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Logged = Callable[[], list[str]]
 
 @pytest.fixture
 def logged(caplog: pytest.LogCaptureFixture) -> Logged:
-    """What clean-up has logged since it was asked last."""
+    """Returns a function that takes what clean-up has logged since its last call."""
     caplog.set_level(logging.WARNING, "headrace.sinks.cleanup")
 
     def take() -> list[str]:
@@ -56,7 +56,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> Logged:
 
 @contextmanager
 def refusing(owner: Any, name: str, error: Exception) -> Iterator[None]:
-    """Whatever calls it gets the error."""
+    """Makes calls of a function raise the error."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise error
@@ -67,7 +67,7 @@ def refusing(owner: Any, name: str, error: Exception) -> Iterator[None]:
 
 
 def no_removal(error: HeadraceError | None = None) -> Any:
-    """A store that takes everything and removes nothing."""
+    """Makes the object store refuse every removal."""
     return refusing(ObjectStore, "remove", error or EndpointUnavailable("the store removes nothing"))
 
 
@@ -221,7 +221,7 @@ def test_hudi(tmp_path: Path, spark: SparkSession, logged: Logged) -> None:
         assert len(logged()) >= 2
         with pytest.raises(Fenced):
             table.sink().start(0, None, 2)
-        # Fences of a log that was lost would fence off who starts anew: that is not clean-up.
+        # Fences of a lost log would fence off a new start, so removing them is not clean-up.
         with pytest.raises(OSError, match="Input/output error"):
             table.sink().start(None, None, 1)
 
@@ -236,7 +236,7 @@ def test_hudi(tmp_path: Path, spark: SparkSession, logged: Logged) -> None:
 def test_iceberg_whose_manifests_another_one_removes(
     world: World, monkeypatch: pytest.MonkeyPatch, logged: Logged
 ) -> None:
-    """As of two who publish one epoch: each finds what the other has removed already."""
+    """Two processes publish one epoch, and each finds files that the other has already removed."""
     world.publish(0, k1=10)
     handle = world.view().prepare(an_epoch(1), world.rows(k1=11))
     never = world.view().prepare(an_epoch(2), world.rows(k1=12))
@@ -262,7 +262,7 @@ def test_iceberg_whose_manifests_another_one_removes(
 def remove_manifests(table: JavaTable, number: int) -> None:
     snapshot = table.state().snapshot(number)
     manifests = snapshot.allManifests(table.java.io())
-    files = [one.path() for one in manifests if one.snapshotId() == number]  # and those that others have stay
+    files = [one.path() for one in manifests if one.snapshotId() == number]  # those of other snapshots stay
     for file in (*files, snapshot.manifestListLocation()):
         Path(urlsplit(file).path).unlink(missing_ok=True)
 
@@ -294,7 +294,7 @@ def test_iceberg_of_which_another_one_publishes_and_removes_what_is_done_again(
     do_again = IcebergSink._do_again
 
     def overtaken(slow: IcebergSink, *arguments: Any) -> int:
-        """Somebody comes between the look at the table and what is done by it."""
+        """Lets another process commit after we have read the table and before we act on it."""
         monkeypatch.undo()
         sink().commit(1, handle)
         sink().start(1, None, 2)

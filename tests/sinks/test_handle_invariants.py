@@ -1,4 +1,4 @@
-"""Invariant 12 of docs/invariants.md, for files and tables: what holds when an epoch is committed again."""
+"""Invariant 12 of docs/invariants.md, for files and tables: an epoch that is committed again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_commit_by_somebody_else_is_found_from_the_handle_alone(
     catalog_settings: CatalogSettings,
     tmp_path: Path,
 ) -> None:
-    """Invariant 12. The configuration names another place since, and nothing is left of who prepared."""
+    """Invariant 12. The configuration now names another location, and the process that prepared has ended."""
     if format_name == "iceberg":
         place = Place("some space.orders", "view", catalog=catalog_settings)
         moved = Place("some space.moved", "view", catalog=catalog_settings)

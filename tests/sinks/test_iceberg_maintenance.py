@@ -24,7 +24,7 @@ AT_ONCE = timedelta(0)
 
 
 def grow_old(world: World) -> None:
-    """Returns when all that there is was made before this millisecond."""
+    """Returns when everything in the table is older than the current millisecond."""
     newest = max(snapshot.timestamp_ms for snapshot in world.table.snapshots())
     wait_until(lambda: time.time() * 1000 > newest + 1, "a clock that goes on")
 

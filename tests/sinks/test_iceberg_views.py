@@ -192,7 +192,7 @@ def test_a_reader_sees_whole_epochs(world: World) -> None:
         persistently(lambda: world.view().commit(epoch, handle))
 
     def read() -> list[tuple[Any, ...]]:
-        with suppress(OperationalError):  # the catalog is locked, since somebody commits
+        with suppress(OperationalError):  # the catalog is locked by another commit
             return world.state()
         return []
 

@@ -1,4 +1,4 @@
-"""Invariants 10 and 12 of docs/invariants.md, for a Kafka topic: what holds for open transactions."""
+"""Invariants 10 and 12 of docs/invariants.md, for a Kafka topic: what must hold for open transactions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 
 
 def started(sink: KafkaSink) -> KafkaSink:
-    """Starts a sink as a runner does, which tries again: a new topic may have no leader yet."""
+    """Starts a sink with retries, as a runner does, because a new topic may have no leader yet."""
 
     def has_started() -> bool:
         try:
@@ -31,7 +31,7 @@ def started(sink: KafkaSink) -> KafkaSink:
 def test_the_epoch_before_is_committed_before_a_new_producer_is_made(
     kafka_broker: KafkaBroker, rows: Rows
 ) -> None:
-    """Invariant 10. A producer with the same transactional id would abort a transaction that is decided."""
+    """Invariant 10. A producer with the same transactional id would abort a decided transaction."""
     world = World(kafka_broker)
     sink = started(world.sink())
     decided = world.handle(0, [0, 1, 2])
@@ -51,10 +51,10 @@ def test_the_epoch_before_is_committed_before_a_new_producer_is_made(
 
 
 def test_a_commit_by_somebody_else_is_found_from_the_handle_alone(kafka_broker: KafkaBroker) -> None:
-    """Invariant 12. The configuration names another topic since, where nothing is known of the epoch.
+    """Invariant 12. The configuration now names another topic, which knows nothing of the epoch.
 
-    Its transaction is not the last one of its transactional id any more, so only the records tell that it was
-    committed. Who does not find them sends the rows a second time.
+    Its transaction is no longer the last one of its transactional id, so only the records show that it was
+    committed. A sink that does not find them would send the rows a second time.
     """
     world = World(kafka_broker)
     started(world.sink())

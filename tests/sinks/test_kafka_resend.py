@@ -57,7 +57,7 @@ class ImpatientBroker(KafkaBroker):
 @pytest.mark.full
 @pytest.mark.processes
 def test_one_that_was_open_for_too_long_is_sent_again() -> None:
-    """By a broker's own clock; `lose` does the same without waiting for it."""
+    """Relies on the broker's own clock; `lose` does the same without waiting for it."""
     with ImpatientBroker() as broker:
         world = World(broker)
         short = {"transaction__timeout__ms": "8000", "recovery_time": "8s"}
@@ -65,7 +65,7 @@ def test_one_that_was_open_for_too_long_is_sent_again() -> None:
         handles: list[JsonObject] = []
 
         def prepare() -> bool:
-            with suppress(HeadraceError):  # where preparing takes so long, it is aborted meanwhile
+            with suppress(HeadraceError):  # if preparing takes long enough, the broker aborts it
                 handles.append(world.handle(0, range(20), fence=1, **short))
             return bool(handles)
 

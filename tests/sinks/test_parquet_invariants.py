@@ -1,4 +1,4 @@
-"""Invariant 4 of docs/invariants.md: what holds for readers of files in object storage."""
+"""Invariant 4 of docs/invariants.md: readers of files in object storage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.sinks.s3_place import s3_options
 
 
 def publish(store: ObjectStore, epoch: int, generation: int) -> None:
-    """Puts what a commit puts: the manifest of an epoch with one file."""
+    """Puts the object that a commit puts: the manifest of an epoch with one file."""
     name = f"{epoch:020}-{generation}"
     file = {"path": f"data/{name}/part.parquet", "size": 1, "rows": 1, "partition": {}, "statistics": {}}
     manifest = {
@@ -31,7 +31,7 @@ def publish(store: ObjectStore, epoch: int, generation: int) -> None:
 
 
 def after_the_next_listing(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
-    """Lets something happen between the first thing that a reader asks the store for and the second."""
+    """Runs an action between the first request of a reader to the store and the second."""
     listing = ObjectStore.list
 
     def list_and_act(self: ObjectStore, prefix: str, what: str, *, after: str | None = None) -> list[str]:
@@ -46,10 +46,10 @@ def after_the_next_listing(monkeypatch: pytest.MonkeyPatch, action: Callable[[],
 def test_manifests_are_listed_before_it_is_read_what_was_rolled_back(
     s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 4. In the other order a reader takes an epoch for good that was rolled back and came again.
+    """Invariant 4. In the other order, a reader would accept an epoch that was rolled back and run again.
 
-    Between its two looks the pipeline goes back to epoch 0 and runs epoch 1 again, and a replaced process
-    wakes up and publishes its own epoch 1 once more.
+    Between its two requests the pipeline rewinds to epoch 0 and runs epoch 1 again, and a zombie wakes up and
+    publishes its own epoch 1 once more.
     """
     place = Place(f"s3://{s3_bucket}/orders", "view", options=s3_options(s3_server))
     store = ObjectStore(place.location, s3_server.obstore_options())

@@ -1,4 +1,4 @@
-"""Several who do something at once, and somebody who reads all the while."""
+"""Concurrent calls, and a reader that polls in the meantime."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def run_together(calls: Sequence[Callable[[], object]]) -> None:
-    """Begins all of them at once; raises what one of them raised."""
+    """Runs all calls at once, and raises the first error."""
     errors: list[BaseException] = []
     all_of_them = threading.Barrier(len(calls), timeout=DEADLINE_SECONDS)
 
@@ -35,7 +35,7 @@ def run_together(calls: Sequence[Callable[[], object]]) -> None:
 
 @contextmanager
 def polled(read: Callable[[], T]) -> Iterator[list[T]]:
-    """Gives what a thread reads again and again until the block ends, and once after it."""
+    """Yields a list of what a thread reads repeatedly until the block ends, and once after it."""
     seen: list[T] = []
     errors: list[BaseException] = []
     is_over = threading.Event()

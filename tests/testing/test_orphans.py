@@ -1,4 +1,4 @@
-"""A child ends with its parent, and a process that has got its number since is left in peace."""
+"""A child ends with its parent, but a process that has reused its id is not killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.testing.orphans import _WATCHER_OF_US, end_with_us
 children = [subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL) for _ in range(4)]
 end_with_us(children[0].pid)
 for child in children[1:3]:
-    _WATCHER_OF_US.watch(child.pid, "1")  # the start of a process that had this number before
+    _WATCHER_OF_US.watch(child.pid, "1")  # the start time of a process that had this id before
 end_with_us(children[3].pid)
 print(*(child.pid for child in children), flush=True)
 sys.stdin.read()

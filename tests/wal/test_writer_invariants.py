@@ -1,4 +1,4 @@
-"""Invariant 8 of docs/invariants.md: what holds after a sync that failed."""
+"""Invariant 8 of docs/invariants.md: a segment after a failed sync."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.wal.support import OpenLog, lsns_in
 
 
 class FailingOnce(Files):
-    """Real files. One sync fails; what is done with that file afterwards is noted."""
+    """Real files, of which one sync fails; records what is done with that file afterwards."""
 
     def __init__(self) -> None:
         self.fails_next = False
@@ -43,7 +43,7 @@ class FailingOnce(Files):
 
 
 def test_a_segment_whose_sync_failed_is_abandoned(tmp_path: Path) -> None:
-    """Invariant 8. The kernel may have dropped the pages, and a second sync of them would succeed."""
+    """Invariant 8. The kernel may have dropped the pages, and a second sync would succeed without them."""
     files = FailingOnce()
     with OpenLog(tmp_path, files=files) as log:
         log.synced_write(1)

@@ -46,7 +46,7 @@ OTHERS = [
 
 
 def in_full(*rows: tuple[str, int]) -> list[object]:
-    """What `make test` leaves out."""
+    """Leaves the rows to the full tier."""
     return [pytest.param(*row, marks=pytest.mark.full) for row in rows]
 
 

@@ -46,7 +46,7 @@ def test_a_reader_that_polls_never_sees_part_of_a_transaction(any_endpoint: File
     seen: list[int] = []
 
     def seen_since(looks: int) -> Callable[[], bool]:
-        """The look that is under way may have begun before."""
+        """Holds after two more looks, because the one under way may have begun before."""
         return lambda: len(seen) >= looks + 2
 
     def write_on() -> None:

@@ -43,7 +43,7 @@ def columns_of(url: str, table: str = "things") -> dict[str, tuple[str, bool]]:
 
 
 def terminate(url: str, pid: int) -> None:
-    """Ends a connection from the server's side, and returns when it is gone."""
+    """Terminates a connection on the server and returns when it has ended."""
     assert ask(url, f"SELECT pg_terminate_backend({pid}, {DEADLINE_SECONDS * 1000:.0f})") == [(True,)]
 
 

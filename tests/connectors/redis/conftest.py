@@ -1,4 +1,4 @@
-"""A server for what a database of the shared one is not enough for."""
+"""A separate server for tests that need more than a database of the shared one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from devtools.redis_server import RedisServer
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[RedisServer]:
-    """One that the tests of a file have for themselves, to change its users and settings, or to freeze it."""
+    """Yields a server for one test file, which may change its users and settings, or freeze it."""
     with RedisServer() as server:
         yield server

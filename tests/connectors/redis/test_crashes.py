@@ -31,7 +31,7 @@ pytestmark = pytest.mark.processes
 
 
 def in_full(*rows: tuple[str, int]) -> list[object]:
-    """What `make test` leaves out."""
+    """Leaves the rows to the full tier."""
     return [pytest.param(*row, marks=pytest.mark.full) for row in rows]
 
 

@@ -98,14 +98,14 @@ def test_a_server_that_does_not_answer() -> None:
 def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(own_server: RedisServer) -> None:
     pid = int(ask(own_server.url, "INFO", "server")["process_id"])
     with session_of(own_server.url) as session:
-        session._connection._sock.settimeout(0.1)  # from now on; to connect it may take as long as it likes
+        session._connection._sock.settimeout(0.1)  # from now on; connecting may take as long as it needs
         os.kill(pid, signal.SIGSTOP)
         try:
             with pytest.raises(EndpointUnavailable, match=r"(?i)timeout"):
                 session.call("SET", "k", "v")
         finally:
             os.kill(pid, signal.SIGCONT)
-        ask(own_server.url, "PING")  # by now the answer has come
+        ask(own_server.url, "PING")  # the answer has arrived by now
         with pytest.raises(EndpointUnavailable, match="connection was lost"):
             session.call("GET", "k")
 

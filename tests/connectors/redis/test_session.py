@@ -25,7 +25,7 @@ pytestmark = pytest.mark.processes
 
 @contextmanager
 def impatient_sessions() -> Iterator[None]:
-    """They wait for replicas as if their time-out were this short, but not for the server itself."""
+    """Shortens the time-out of waiting for replicas, but not that of waiting for the server itself."""
     init = Session.__init__
 
     def be_impatient(session: Session, endpoint: RedisEndpoint) -> None:

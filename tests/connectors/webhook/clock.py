@@ -1,4 +1,4 @@
-"""A clock of the tests' own."""
+"""A clock that tests control."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from headrace.connectors.webhook.retries import Retries
 
 
 class Clock:
-    """Time that passes when somebody sleeps."""
+    """A clock that advances only while somebody sleeps."""
 
     def __init__(self, chance: float = 1.0) -> None:
         self.now = 100.0

@@ -20,7 +20,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """By which connectors in this process try again, so that no test waits, nor runs out of time."""
+    """Replaces the clock of retries in this process, so that no test waits or runs out of time."""
     clock = Clock()
 
     def retries(retry_for: float) -> Retries:

@@ -73,7 +73,7 @@ def test_the_connector_is_killed_while_the_receiver_has_its_request(
 
 @pytest.mark.full
 def test_the_connector_is_killed_at_any_moment(receiver: Receiver, tmp_path: Path) -> None:
-    """While it sends, whatever it has just done of it."""
+    """Kills it while it sends, after different parts of the work."""
     draw = random.Random(5)
     log = tmp_path / "recovery.json"
     for _ in range(3):
@@ -90,7 +90,7 @@ def test_the_connector_is_killed_at_any_moment(receiver: Receiver, tmp_path: Pat
 
 
 def kill_soon(pid: int, seconds: float) -> Behaviour:
-    """Answers, and kills the connector some time after, whatever it does by then."""
+    """Answers, and kills the connector some time later, whatever it is doing then."""
 
     def behave(handler: Handler, received: Received) -> None:
         handler.answer(200)

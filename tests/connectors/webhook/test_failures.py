@@ -196,13 +196,13 @@ def test_nothing_is_begun_after_the_first_failure() -> None:
         begun.append(batch)
         this = threading.current_thread()
         with taking:
-            if not failing and this.name == "headrace-webhook":  # not the thread that waits for the others
+            if not failing and this.name == "headrace-webhook":  # not in the thread that waits for the others
                 failing.append(this)
         if this in failing:
             failed.set()
             raise EndpointError("no")
         assert failed.wait(DEADLINE_SECONDS)
-        failing[0].join(DEADLINE_SECONDS)  # at its end others can see its failure
+        failing[0].join(DEADLINE_SECONDS)  # when it has ended, the others can see its failure
 
     batches: Iterator[Any] = iter(range(100))
     with pytest.raises(EndpointError, match="no"):

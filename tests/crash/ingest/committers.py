@@ -20,7 +20,7 @@ def committers_of(server: IngestProcess) -> list[psutil.Process]:
 
 
 def freeze(process: psutil.Process) -> None:
-    """Returns when all threads stand still: until then one of them could still hear of its server's end."""
+    """Returns when all threads have stopped; until then one could notice that its server has ended."""
     process.suspend()
     wait_until(lambda: _states(process) == {"T"}, f"all threads of {process} to stand still")
 
@@ -29,5 +29,5 @@ def _states(process: psutil.Process) -> set[str]:
     threads = Path(f"/proc/{process.pid}/task").glob("*/stat")
     try:
         return {thread.read_text().rpartition(")")[2].split()[0] for thread in threads}
-    except OSError:  # one has just ended
+    except OSError:  # a thread has just ended
         return set()

@@ -38,6 +38,6 @@ def s3_and_rest(
 
 @pytest.fixture
 def surroundings(request: pytest.FixtureRequest) -> Surroundings:
-    """Those that the test names as its parameter."""
+    """Returns the fixture that the test names as its parameter."""
     found: Surroundings = request.getfixturevalue(request.param)
     return found

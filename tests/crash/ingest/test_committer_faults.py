@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.processes
 
 OVERTAKING_SECONDS = 15.0
-"""How long a random moment may hold up the next one: nobody commits while one is frozen in a transaction."""
+"""Limits a wait for commits: none are possible while a process is frozen in a transaction."""
 
 
 @contextmanager
@@ -83,12 +83,12 @@ def test_the_committer_is_killed(surroundings: Surroundings, journal: Journal, k
 
 
 def test_the_committer_hangs_and_goes_on(folders: Surroundings, journal: Journal) -> None:
-    """Writes go on meanwhile, and nothing is told to be committed that is not."""
+    """Writes continue in the meantime, and nothing is reported as committed that is not."""
     with folders.server(commit_timeout=3600) as server:
         with load(server, journal):
             journal.await_news(Tier.COMMITTED)
             committer = committer_of(server)
-            while not _is_told_the_truth_while_frozen(committer, folders, journal):
+            while not _reports_the_truth_while_frozen(committer, folders, journal):
                 committer.resume()
                 journal.await_news(Tier.COMMITTED)
             committer.resume()
@@ -97,10 +97,10 @@ def test_the_committer_hangs_and_goes_on(folders: Surroundings, journal: Journal
         folders.check(journal, server, Tier.LOCAL_DISK)
 
 
-def _is_told_the_truth_while_frozen(
+def _reports_the_truth_while_frozen(
     committer: psutil.Process, folders: Surroundings, journal: Journal
 ) -> bool:
-    """Leaves it frozen; not known if that was in a transaction of SQLite's."""
+    """Leaves it frozen; returns False if it froze in an SQLite transaction, which blocks the check."""
     freeze(committer)
     journal.await_news(Tier.OBJECT_STORAGE, 200)
     try:

@@ -17,7 +17,7 @@ from headrace.testing.ingest_process import IngestProcess
 
 pytestmark = pytest.mark.processes
 
-# Of the server while it starts, or of a write that has just reached a tier.
+# Steps of a starting server, or of a write that has just reached a tier.
 MOMENTS = [None, *Tier]
 
 

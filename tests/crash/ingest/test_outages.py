@@ -1,6 +1,6 @@
-"""The S3 server and the REST catalog go away under load, and come back.
+"""The S3 server and the REST catalog become unreachable under load, and come back.
 
-They are other tests' as well, so what goes away is the way to them.
+The servers are shared with other tests, so only the connections to them are cut.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tests.client.proxy import Proxy
 
 pytestmark = pytest.mark.processes
 
-# A port on which no service of any kind listens.
+# A port that nothing listens on.
 NOBODY = 1
 
 
 @dataclass
 class Ways:
-    """Relays to both servers, and what a server has to be told to go by them."""
+    """Relays to both servers, and the surroundings of a server that uses them."""
 
     to_store: Proxy
     to_catalog: Proxy
@@ -51,7 +51,7 @@ def ways(s3_server: S3Server, rest_catalog: IcebergRestCatalog, s3_and_rest: Sur
 
 @contextmanager
 def down(way: Proxy) -> Iterator[None]:
-    """Every connection breaks, and so does each new one."""
+    """Breaks all connections and refuses new ones until the end of the block."""
     target, way.target = way.target, NOBODY
     way.cut()
     try:

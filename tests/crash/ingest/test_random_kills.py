@@ -1,4 +1,4 @@
-"""The server is killed at other moments each time."""
+"""The server is killed at random moments."""
 
 from __future__ import annotations
 

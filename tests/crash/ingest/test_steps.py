@@ -32,8 +32,8 @@ WORKING = [
     ("segment removed", 2),
 ]
 TAKING_OVER = [("epoch claimed", 1), ("segment fetched", 2), ("identity written", 1), ("wal written", 1)]
-# Between a tier and the news of it: written and not synced, synced and not told, put and not told, committed
-# and not told.
+# Between reaching a tier and announcing it: written but not synced; synced, uploaded or committed but not
+# announced.
 DECISIVE = {
     ("wal written", 60, False),
     ("wal synced", 61, False),

@@ -1,8 +1,8 @@
-"""`headrace run`, up to the end of what is there, but that it freezes when a step was done for the nth time.
+"""Runs `headrace run` until everything is read, and freezes after the nth occurrence of a step.
 
     python -m tests.crash.pipeline.driver headrace.yaml "decided" 2
 
-Everybody else runs on. Without a step it is not touched.
+Other processes continue. Without a step it never freezes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs the driver of a scenario in a process of its own, and has it frozen or killed."""
+"""Runs the driver of a scenario in a separate process and freezes or kills it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.pipeline.scenario import Scenario
 from tests.waiting import DEADLINE_SECONDS
 
 REPOSITORY = Path(__file__).parents[3]
-_RUN_SECONDS = 5 * DEADLINE_SECONDS  # Java and Spark start, and then there are epochs
+_RUN_SECONDS = 5 * DEADLINE_SECONDS  # includes the start of the JVM and Spark, and several epochs
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Driver:
     """A run that has begun, in a session of its own; as a context it leaves nobody behind, frozen or not."""
 
     def __init__(self, scenario: Scenario, *arguments: str, faults: Faults | None = None) -> None:
-        """`faults`: what happens to it at points of `headrace.faults`."""
+        """`faults` are injected at the points of `headrace.faults`."""
         command = [sys.executable, "-m", "tests.crash.pipeline.driver", str(scenario.configure()), *arguments]
         self.process = subprocess.Popen(
             command,
@@ -86,7 +86,7 @@ class Driver:
 
 
 def finish(scenario: Scenario) -> Ran:
-    """Runs until everything is read."""
+    """Runs the scenario until everything is read."""
     ran = Driver(scenario).end()
     assert ran.returncode == 0, ran.output
     return ran

@@ -1,7 +1,7 @@
-"""Lanes of `headrace.certify` with what a certification leaves out.
+"""Lanes of `headrace.certify` that cover what a certification leaves out.
 
-Every other row is bad, and goes to the dead letters; a lane has several shards, or keeps only the last row of
-a key, or has sinks of two formats beside each other and beside a connector.
+Every other row is bad and goes to the dead letters. Some lanes have several shards, keep only the last row of
+a key, or combine sinks of two formats with each other and with a connector.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from headrace.objects import ObjectStore
 
 RULE = {"name": "counted", "range": {"field": "count", "minimum": 1}}
 LATEST = Collection("winners", ("/key",), {**SCHEMA, "reduce": {"strategy": "lastWriteWins"}})
-"""The last row of a key wins."""
+"""A collection that keeps only the last row of each key."""
 COLLECTIONS = (COLLECTION, LATEST)
 CONFIGURED = {
     one.name: {"key": list(one.key), "schema": dict(one.schema), "quality": [RULE]} for one in COLLECTIONS
 }
-"""As `headrace.yaml` has them."""
+"""The collections as `headrace.yaml` declares them."""
 DEAD = "dead letters"
 
 _DEAD_FILE = re.compile(r"materialization=[^/]+/epoch=\d{20}/.*\.parquet")
@@ -46,7 +46,7 @@ _COLUMNS = tuple(name for name, of in SCHEMA["properties"].items() if of["type"]
 
 
 class _WithBadRows(Feed):
-    """After each document comes one that counts nothing, and would win if it were not dropped."""
+    """Adds a bad row after each document, which counts nothing and would win if it were not dropped."""
 
     def batch(self, first: int) -> list[Document]:
         return [one for good in super().batch(first) for one in (good, {**good, "count": 0})]
@@ -61,7 +61,7 @@ class BadKafkaFeed(_WithBadRows, KafkaFeed):
 
 
 class Beside(Target):
-    """A connector, or sinks of several formats, or both, in one materialization with dead letters."""
+    """A materialization with dead letters and a connector, sinks of several formats, or both."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Beside(Target):
         sinks: Sequence[SinkTarget] = (),
         shards: int = 1,
     ) -> None:
-        """`dead_letters` has a folder for each materialization."""
+        """`dead_letters` contains a folder for each materialization."""
         self.name = name
         self._dead, self._connector, self._sinks, self._shards = dead_letters, connector, sinks, shards
 
@@ -94,9 +94,7 @@ class Beside(Target):
             place = self._connector.place(lane)
             materialization |= place.materialization
             binding = {**place.binding, **binding}
-            if (
-                self._sinks
-            ):  # which have the fields of the binding, and lists are not among them by themselves
+            if self._sinks:  # their fields are those of the binding, which does not select lists by default
                 binding["fields"] = {"include": [DOCUMENT, "seen"]}
         return Place(materialization, binding)
 
@@ -119,7 +117,7 @@ class Beside(Target):
         return [*([self._connector] if self._connector else []), *self._sinks]
 
     def _dead_letters(self, lane: str) -> Rows:
-        """As the good documents that they were made from, so that each must be there once, too."""
+        """Returns the good documents that the dead letters were made from, so that each must occur once."""
         stored = self._dead_of(lane)
         rows = stored.rows(path for path in stored.paths("") if _DEAD_FILE.fullmatch(path))
         found = [_revived(row) for row in rows]
@@ -130,13 +128,13 @@ class Beside(Target):
 
 
 class LooseBeside(Beside):
-    """Where an epoch is part of a write, or a part of it is seen before the rest: judged when all is done."""
+    """A target that is judged only at the end: an epoch is part of a write, or readers see a part of it."""
 
     is_atomic = False
 
 
 class LatestSqlite(SqliteTarget):
-    """Columns alone, of the last row of each key."""
+    """Reads only the columns of the last row of each key."""
 
     def place(self, lane: str) -> Place:
         return _latest(super().place(lane))
@@ -153,7 +151,7 @@ class LatestSqlite(SqliteTarget):
 
 
 class LatestPostgres(PostgresTarget):
-    """Columns alone, of the last row of each key."""
+    """Reads only the columns of the last row of each key."""
 
     def place(self, lane: str) -> Place:
         return _latest(super().place(lane))
@@ -172,7 +170,7 @@ class LatestPostgres(PostgresTarget):
 
 
 def _named(lane: str, format_name: str, sinks: Mapping[str, Any]) -> dict[str, Any]:
-    """With the format in the names of sinks: two of them may have one mode."""
+    """Adds the format to the names of sinks, because two sinks may have the same mode."""
     return {name.replace(lane, f"{lane}-{format_name}"): one for name, one in sinks.items()}
 
 
@@ -186,7 +184,7 @@ def _columns_of(table: str) -> str:
 
 
 def winners(rows: Iterable[tuple[Any, ...]]) -> Rows:
-    """Each row as all documents of its key up to that one, so that a row that is too old lacks some."""
+    """Expands each row to all documents of its key up to that one, so that an outdated row lacks some."""
     found = in_order(dict(zip(_COLUMNS, row, strict=True)) for row in rows).documents
     return Rows([_up_to(one) for one in found])
 

@@ -1,6 +1,6 @@
-"""The driver is killed before, in and after each step, or frozen there while another one finishes.
+"""The driver is killed before, in and after each step, or frozen there while another driver finishes.
 
-All lanes share each process, so that a round is one start of Spark, not one for each lane.
+All lanes share each process, so that a round costs one start of Spark instead of one for each lane.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from tests.pipeline.sink_places import PLACES
 
 pytestmark = [pytest.mark.full, pytest.mark.processes]
 
-# Source, endpoint, shards, and whether rows of a key are reduced or the last one wins.
+# Source, endpoint, shards, and whether the rows of a key are reduced or the last one wins.
 CONNECTORS = [
     ("collection", "postgres", 4, "latest"),
     ("collection", "postgres", 2, "reduced"),
@@ -66,7 +66,7 @@ CONNECTORS = [
     ("collection", "sqlite", 1, "reduced"),
     ("kafka", "sqlite", 4, "latest"),
 ]
-# From a source, beside a connector or none.
+# Source, connector if any, and two sinks.
 PAIRS: list[tuple[str, str, tuple[str, str], tuple[str, str]]] = [
     ("collection", "sqlite", ("iceberg", VIEW), ("parquet", APPEND)),
     ("kafka", "", ("kafka", APPEND), ("delta", VIEW)),
@@ -74,7 +74,7 @@ PAIRS: list[tuple[str, str, tuple[str, str], tuple[str, str]]] = [
     ("kafka", "", ("hudi", APPEND), ("delta", APPEND)),
 ]
 
-# Where nothing but one round is run, with code that is defective.
+# Lanes that run a single round, with defective code.
 DEFECTIVE = ("collection", "sqlite", 1, "reduced")
 DEFECTIVE_PAIR = ("collection", "", ("delta", VIEW), ("parquet", APPEND))
 
@@ -83,7 +83,7 @@ Arms = Callable[[Lane], list[Arm]]
 
 @dataclass(frozen=True)
 class Seed:
-    """What is wrong in a lane, and a pattern in what its round has to find."""
+    """Defects of a lane, and a pattern that must match what its round reports."""
 
     defects: tuple[str, ...]
     notice: str
@@ -98,7 +98,7 @@ TWICE = Seed((COMMIT_AGAIN,), "more than once")
 
 
 def did(step: str) -> Arms:
-    """After a step of the coordinator."""
+    """Arms the point after a step of the coordinator."""
     return lambda lane: [Arm(lane.did(step))]
 
 
@@ -111,7 +111,7 @@ def committed_first(lane: Lane) -> list[Arm]:
 
 
 def in_abort(lane: Lane) -> list[Arm]:
-    """A step fails, so that what is prepared is aborted, and it is killed while it does that."""
+    """Lets a step fail, so that the prepared epoch is aborted, and kills the driver during the abort."""
     second = lane.sinks[1]
     return [Arm(lane.did(f"prepared {second}"), Action.UNAVAILABLE), Arm(f"aborting {second}")]
 
@@ -125,15 +125,15 @@ def second(step: str) -> Arms:
 
 
 def killed_twice(arms: Arms, again: Arms) -> Scenario:
-    """In a row, with no good end between them.
+    """Kills the driver twice in a row, without a successful run between.
 
-    There are two writes, so that after the first kill an epoch is left to begin.
+    There are two writes, so that an epoch is left to begin after the first kill.
     """
     return Scenario("killed twice", "", arms, again=again, writes=2)
 
 
 def woken(arms: Arms) -> Scenario:
-    """In its second epoch, with a third one still to come."""
+    """Freezes the driver in its second epoch, with a third one still to come."""
 
     def later(lane: Lane) -> list[Arm]:
         return [Arm(arm.point, arm.action, occurrence=2) for arm in arms(lane)]
@@ -141,7 +141,7 @@ def woken(arms: Arms) -> Scenario:
     return Scenario("woken", "", later, How.WOKEN, writes=3, must_be_refused=True)
 
 
-# What happens to connectors and to sinks in each round, and a defect that the round has to notice.
+# The scenario of connectors and of sinks in each round, and a defect that the round must detect.
 OF_CONNECTORS = [
     (killed_twice(did("opened"), did("prepared dead-letters")), LEFT),
     (killed_twice(did("prepared connector"), did("decided")), LOST),
@@ -158,13 +158,13 @@ OF_SINKS = [
     ),
     (killed_twice(second("published"), prepared_first), TWICE),
     (killed_twice(did("decided"), in_abort), LEFT),
-    # It has decided an epoch, and committed it in one of its sinks; others went on from there.
+    # It has decided an epoch and committed it in one of its sinks; other drivers resumed from there.
     (woken(committed_first), NO_FENCES),
 ]
 
 
 class Lanes:
-    """All of them, with the servers that they need."""
+    """All lanes, with the servers that they need."""
 
     def __init__(self, folder: Path, postgres_url: str, broker: KafkaBroker) -> None:
         self._postgres, self._broker = {"url": postgres_url}, broker
@@ -197,7 +197,7 @@ class Lanes:
 
     @property
     def seeded(self) -> list[tuple[Lane, Seed]]:
-        """Those that are defective, with what is wrong."""
+        """The defective lanes, each with its defects."""
         connectors = zip(self.defective_connectors, OF_CONNECTORS, strict=True)
         sinks = zip(self.defective_sinks, OF_SINKS, strict=True)
         return [(lane, seed) for lane, (_, seed) in [*connectors, *sinks]]
@@ -208,7 +208,7 @@ class Lanes:
 
     @property
     def rounds(self) -> list[Round]:
-        """A lane that is defective is in the one round that has to notice it."""
+        """Puts each defective lane into the one round that must detect it."""
         rounds: list[list[tuple[Lane, Scenario]]] = []
         for number, (scenario, _) in enumerate(OF_CONNECTORS):
             is_last = number == len(OF_CONNECTORS) - 1
@@ -220,7 +220,7 @@ class Lanes:
 
     @property
     def defects(self) -> dict[str, list[str]]:
-        """With the lanes, and their sinks, that have each."""
+        """Maps each defect to the lanes, and their sinks, that have it."""
         found: dict[str, list[str]] = {}
         for lane, seed in self.seeded:
             for defect in seed.defects:
@@ -255,7 +255,7 @@ class Lanes:
             ("sqlite", "reduced"): lambda: SqliteTarget(self._folder / "sqlite"),
             ("sqlite", "latest"): lambda: LatestSqlite(self._folder / "sqlite"),
         }
-        # An epoch is seen whole only in one shard, and with one partition of the source.
+        # Readers see an epoch as a whole only with one shard and one partition of the source.
         return LooseBeside(f"{endpoint}-{shards}-{wins}", self._dead, of[endpoint, wins](), shards=shards)
 
     def _pair(self, source: str, connector: str, *sinks: tuple[str, str]) -> Target:
@@ -286,7 +286,7 @@ def lanes(tmp_path: Path, postgres_url: str, kafka_broker: KafkaBroker) -> Itera
 
 @pytest.mark.timeout(3600)
 def test_each_row_is_there_once_whenever_it_is_killed_or_woken(lanes: Lanes) -> None:
-    """In every view, and every bad one in the dead letters; and what is defective is noticed."""
+    """Checks every view and the dead letters, and that each defect is detected."""
     chain = Chain(lanes.surroundings, lanes.all, defects=lanes.defects)
     chain.run(lanes.rounds)
     wrong = {

@@ -1,4 +1,4 @@
-"""What lanes with bad rows, and with the last row of a key, are judged by."""
+"""How lanes with bad rows, and with only the last row of a key, are judged."""
 
 from __future__ import annotations
 

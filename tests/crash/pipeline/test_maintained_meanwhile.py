@@ -20,7 +20,7 @@ from tests.pipeline.sink_places import DeltaPlace, IcebergPlace, assert_sink_exa
 pytestmark = [pytest.mark.full, pytest.mark.processes]
 
 MIDWAY = "view decided"
-"""A point of the pipeline, which it comes to in each epoch."""
+"""A fault point that the pipeline reaches in each epoch."""
 
 
 @pytest.mark.timeout(900)
@@ -38,13 +38,13 @@ def test_nothing_is_lost_or_repeated_by_maintenance_meanwhile(tmp_path: Path, sp
     said: list[tuple[str, str]] = []
 
     def maintain_meanwhile() -> None:
-        with suppress(Transient):  # the pipeline was quicker, and the next round has its turn
+        with suppress(Transient):  # the pipeline was faster; the next round tries again
             said.extend(maintain(settings, timedelta(days=1)))
 
     faults = Faults(tmp_path / "faults")
     faults.arm(MIDWAY, Action.PARK, occurrence=3)
     with Driver(scenario, faults=faults) as driver:
-        while MIDWAY not in faults.parked:  # so that it is in the middle at least once, however quick it is
+        while MIDWAY not in faults.parked:  # so that the pipeline is mid-epoch at least once
             assert driver.process.poll() is None, driver.end().output
             maintain_meanwhile()
         maintain_meanwhile()

@@ -1,4 +1,4 @@
-"""Every Python process that makes fixtures imports this at its start: none tells where it runs."""
+"""Imported by every Python process that makes fixtures, so that none of them reveals where it runs."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ LATER_STEPS = [step for step in STEPS if step != "created"]
 
 
 def decisive(steps: list[str], *chosen: str) -> list[Any]:
-    """The steps as parameters; those that are not chosen are left to the full tier."""
+    """Returns the steps as parameters and leaves those that are not chosen to the full tier."""
     return [step if step in chosen else pytest.param(step, marks=pytest.mark.full) for step in steps]
 
 

@@ -1,4 +1,4 @@
-"""Invariant 11 of docs/invariants.md: what holds for a commit to a collection's table that was refused."""
+"""Invariant 11 of docs/invariants.md: a refused commit to a collection's table stays undecided."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from tests.ingest.iceberg.scenario import Scenario
 def test_a_refused_commit_stays_undecided_until_main_moves(
     scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 11. A proxy sent the request twice: one copy was refused, and the other is still on its way.
+    """Invariant 11. A proxy sent the request twice: one copy was refused and the other is still on its way.
 
-    While main is where the commit wants it, that copy can land, so nothing that it refers to may be removed.
+    While main is still at the commit's parent, that copy can land, so nothing that it refers to may be
+    removed.
     """
     scenario.write_segment()
     do_commit = Table._do_commit
@@ -44,7 +45,7 @@ def test_a_refused_commit_stays_undecided_until_main_moves(
 def test_a_refused_commit_leaves_nothing_once_main_has_moved(
     scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 11. The next try lands, so the refused one cannot any more, and its manifests go."""
+    """Invariant 11. When the next attempt lands, the refused one cannot, and its manifests are removed."""
     scenario.write_segment()
     do_commit = Table._do_commit
     refused: list[tuple[Any, ...]] = []
@@ -67,7 +68,7 @@ def test_a_refused_commit_leaves_nothing_once_main_has_moved(
 def test_a_refusal_of_a_commit_that_landed_changes_nothing(
     scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 11. The copy that was refused came second: main has moved, by this very commit."""
+    """Invariant 11. The refused copy came second: main was moved by the first copy of the same commit."""
     scenario.write_segment()
     do_commit = Table._do_commit
 

@@ -126,7 +126,7 @@ def test_a_committer_can_be_killed_while_it_is_asked(scenario: Scenario) -> None
 
 
 def kill_when_asked(committer: CommitterProcess) -> None:
-    """It stands still when it has the answer, and while somebody waits for that."""
+    """Waits until the committer has stopped while a caller waits for its answer, and kills it."""
     wait_until(lambda: committer.pid is not None and is_stopped(committer.pid), "a request")
     committer.kill()
 

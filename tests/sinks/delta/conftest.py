@@ -26,7 +26,7 @@ OWN = "headrace/view/orders"
 
 Pairs = Callable[..., DataFrame]
 in_both = pytest.mark.parametrize("world", ["folder", "bucket"], indirect=True)
-"""`make test` too runs the test in a folder and in a bucket."""
+"""Runs the test in a folder and in a bucket, even in `make test`."""
 
 
 class World:
@@ -85,7 +85,7 @@ def folder_world(spark: SparkSession, tmp_path: Path) -> World:
 
 @pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.full)])
 def world(request: pytest.FixtureRequest, spark: SparkSession) -> World:
-    """A table in a folder; in `make test-full`, and where a test is `in_both`, also one in a bucket."""
+    """A table in a folder. In `make test-full`, and for tests marked `in_both`, also one in a bucket."""
     if request.param == "folder":
         found: World = request.getfixturevalue("folder_world")
         return found
