@@ -4,8 +4,8 @@
     python -m tests.formats.make v2 --only ingest
 
 It makes data folders and buckets of the ingest server, and state folders, endpoints and targets of pipelines,
-as archives in tests/formats/VERSION. It refuses a version that is there: what was written once is never
-changed. README.md says what each fixture is.
+as archives in tests/formats/VERSION. It refuses a version that exists, because a fixture is never changed.
+README.md describes each fixture.
 """
 
 from __future__ import annotations
