@@ -362,7 +362,9 @@ def test_a_small_state_stands_in_every_segment_and_a_large_one_in_few(tmp_path: 
     def write_and_seal(folder: Path, producers: int) -> list[Segment]:
         with OpenLog(folder) as log:
             for number in range(producers):
-                log.write(1, stream=WriteStream("orders", SCHEMA_MESSAGE, f"producer-{number}"), seq=1)
+                stream = WriteStream("orders", SCHEMA_MESSAGE, f"producer-{number}")
+                lsn = log.write(1, stream=stream, seq=1)
+            log.await_durable(lsn)  # or some would be left for the segment after
             log.seal()
             for _ in range(40):
                 log.synced_write(*range(100))

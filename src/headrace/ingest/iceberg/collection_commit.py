@@ -79,6 +79,7 @@ class CollectionCommit:
         self._observe = observe
         self._pause = pause
         self._written: _Written | None = None
+        self._superseded: list[_Written] = []  # no longer fit, but an undecided try may still land with them
         self._undecided: list[Try] = []
         self._why = ""
 
@@ -183,6 +184,9 @@ class CollectionCommit:
         self._undecided.remove(attempt)
         for earlier in self._undecided:  # main has moved, so none of these can land any more
             earlier.clean_up()
+        for written in self._superseded:  # nor has any, or the watermark would have said so
+            remove_files(written.io, written.files)
+        self._superseded.clear()
         self._forget()
         return True
 
@@ -201,14 +205,17 @@ class CollectionCommit:
             return True
         # Somebody may have committed on top of it, and expired its snapshot, before we came to look.
         with reaching(self._name):
-            return self._written is not None and refers_to(table, self._written.files)
+            written = [*self._superseded, *([self._written] if self._written else [])]
+            return any(refers_to(table, one.files) for one in written)
 
     def _forget(self) -> None:
         self._undecided.clear()
         self._written = None
 
     def _drop_files(self) -> None:
-        """Removes data files that no try can put into the table any more."""
-        if self._written is not None and not self._undecided:
+        """Removes data files that do not fit any more, or sets them aside if a try may still land with them."""
+        if self._written is not None and self._undecided:
+            self._superseded.append(self._written)
+        elif self._written is not None:
             remove_files(self._written.io, self._written.files)
         self._written = None
