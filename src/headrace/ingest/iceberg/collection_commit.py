@@ -213,7 +213,7 @@ class CollectionCommit:
         self._written = None
 
     def _drop_files(self) -> None:
-        """Removes data files that do not fit any more, or sets them aside if a try may still land with them."""
+        """Removes data files that no longer fit, or sets them aside if a try may still land with them."""
         if self._written is not None and self._undecided:
             self._superseded.append(self._written)
         elif self._written is not None:
