@@ -212,6 +212,7 @@ def _consumer(broker: KafkaBroker, isolation: str) -> Iterator[Consumer]:
             "group.id": "formats",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # at a partition's end brokers wait so long; else 500
             "isolation.level": isolation,
         }
     )

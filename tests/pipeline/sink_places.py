@@ -166,7 +166,8 @@ class KafkaPlace(SinkPlace):
 def read_committed(bootstrap: str, topic: str) -> list[Message]:
     """All messages that a plain consumer sees."""
     options = {"bootstrap.servers": bootstrap, "group.id": uuid4().hex, "isolation.level": "read_committed"}
-    consumer = Consumer({**options, "auto.offset.reset": "earliest", "enable.partition.eof": True})
+    at_the_end = {"enable.partition.eof": True, "fetch.wait.max.ms": 10}
+    consumer = Consumer({**options, **at_the_end, "auto.offset.reset": "earliest"})
     try:
         known = consumer.list_topics(topic, timeout=DEADLINE_SECONDS).topics[topic]
         consumer.assign([TopicPartition(topic, partition, 0) for partition in known.partitions])

@@ -88,6 +88,7 @@ _LOOKING = {
     "enable.auto.commit": False,
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
+    "fetch.wait.max.ms": 10,  # at a partition's end brokers wait so long; else 500
     "log_level": 0,
 }
 

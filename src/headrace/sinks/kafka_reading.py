@@ -41,6 +41,7 @@ def read_topic(
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # at a partition's end brokers wait so long; else 500
             "isolation.level": "read_committed" if committed else "read_uncommitted",
         }
     )

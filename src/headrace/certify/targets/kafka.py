@@ -89,6 +89,7 @@ def _read_committed(client: ClientOptions, topic: str) -> list[Message]:
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # at a partition's end brokers wait so long; else 500
         }
     )
     try:
