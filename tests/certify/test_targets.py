@@ -83,6 +83,7 @@ def lanes(
         yield Lanes(tmp_path, {f"{target.name}-{mark}": target for target in targets})
 
 
+@pytest.mark.full  # test_decisive_faults.py reads each target too, and detects a defect in two
 @pytest.mark.timeout(600)
 def test_what_was_written_is_read_and_an_old_copy_comes_back(lanes: Lanes) -> None:
     """Runs all lanes in one run, and those that keep copies in a second one."""

@@ -51,6 +51,7 @@ def group_offsets(broker: KafkaBroker, scenario: Scenario, group: str) -> int:
     return sum(max(0, place.offset) for place in places)
 
 
+@pytest.mark.full  # tests/docs/test_pipeline_examples.py calls `run` and `status` of the README
 def test_from_the_first_epoch_to_an_orderly_end(
     make_scenario: MakeScenario, kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

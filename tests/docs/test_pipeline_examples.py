@@ -11,13 +11,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 import devtools  # noqa: F401 - says where the jars are
 from headrace.client import connect
 from headrace.config import load_config
 from headrace.testing.ingest_process import IngestProcess
-from tests.docs.test_examples import ROOT, run_examples
+from tests.docs.test_examples import ROOT
 
 README = (ROOT / "README.md").read_text()
 EXAMPLE = ROOT / "examples/headrace.yaml"
@@ -106,19 +105,3 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
 def shown_rows() -> list[str]:
     block = README.partition("    $ sqlite3 sales.db 'SELECT customer, amount, id FROM sales'\n")[2]
     return [line.strip() for line in block.partition("\n\n")[0].splitlines()]
-
-
-def test_a_job_of_ones_own(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    spark: SparkSession,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    # Spark's workers were started in another folder.
-    here = {'{"path": "': f'{{"path": "{tmp_path}/'}
-    run_examples("docs/pipeline.md", here, spark=spark)
-    assert "epoch 0; 3 read; 2 keys, 0 loaded, 2 stored" in capsys.readouterr().out
-    with closing(sqlite3.connect(tmp_path / "sales.db")) as database:
-        rows = database.execute("SELECT customer, amount, id FROM sales ORDER BY customer").fetchall()
-    assert rows == [("ann", 19.75, 3), ("bob", 30.0, 2)]

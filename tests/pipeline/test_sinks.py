@@ -344,6 +344,7 @@ def test_a_sink_that_cannot_go_back_keeps_all_others_from_it(make_scenario: Make
         assert_sink_exact(scenario, place)
 
 
+@pytest.mark.full  # the refusal and the rewind itself are tested each for itself
 def test_a_way_back_that_was_cut_off_is_gone_to_its_end(
     make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from headrace.pipeline.settings import Guarantee
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 
 
+@pytest.mark.full  # tests/crash/ingest kills the server once for each tier
 @pytest.mark.processes
 @pytest.mark.timeout(1800)
 def test_a_quick_certification(tmp_path: Path) -> None:
