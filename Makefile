@@ -20,8 +20,8 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 demo: setup ## the whole product: made-up orders into a view, with kill -9, compared with DuckDB
 	@HEADRACE_JARS_CACHE="$${HEADRACE_JARS_CACHE:-$(CURDIR)/.jars}" $(BIN)/headrace demo
 
-# Two processes, one for each core: the Spark session's tests in one, and all others beside it.
-PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# One process has the Spark session, with all tests on it, and two have the rest, which often wait for servers.
+PYTEST := $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # Properties are tried with a quarter of the examples.
 SHORT := --hypothesis-profile=short

@@ -9,4 +9,4 @@ from hypothesis import settings
 
 def examples(times: float, **others: Any) -> settings:
     """Returns settings with a multiple of the profile's number of examples; `others` are further settings."""
-    return settings(max_examples=round(times * settings().max_examples), **others)
+    return settings(max_examples=max(1, round(times * settings().max_examples)), **others)

@@ -35,7 +35,7 @@ SEEDED = [seed for seed in SEEDS if seed.scenario in DECISIVE]
 AT_LEAST_ONCE = {"webhook", "redis"}
 """Targets that may contain rows twice after a replay, and whose guarantee says so."""
 TARGETS = {
-    *("sqlite", "sqlite-grpc", "webhook", "files-s3", "postgres", "redis", "redis-latest"),
+    *("sqlite", "webhook", "files-s3", "postgres", "redis"),
     *("parquet", "iceberg", "delta", "kafka"),
     *(("hudi",) if has_hudi() else ()),
 }

@@ -218,6 +218,7 @@ def test_a_wrong_view_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.full  # the demo itself runs in the test above
 def test_keep_says_where_the_database_is(tmp_path: Path) -> None:
     answer = subprocess.run(
         [*DEMO, "materialize", "--keep"],

@@ -7,7 +7,7 @@ from random import Random
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -16,6 +16,7 @@ from headrace.model.json_order import order_key
 from headrace.model.materializations import Binding
 from headrace.pipeline.combine import combiner, runs_in_jvm
 from headrace.pipeline.reduce_arrow import Reducer
+from tests.examples import examples
 from tests.pipeline.random_documents import (
     PARTS,
     Combined,
@@ -40,7 +41,7 @@ ROOTS = [
 LATEST = {"reduce": {"strategy": "maximize", "key": ["/plain", "/id"]}}
 
 # A smaller seed is not a simpler example, so nothing is to be had from shrinking.
-few = settings(max_examples=2, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+few = examples(0.02, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 seeds = st.integers(0, 2**32)
 
 

@@ -38,6 +38,7 @@ def deltas(folder: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if value is not None} for row in rows]
 
 
+@pytest.mark.full  # test_decisive_faults.py publishes files
 def test_files_are_published_with_each_epoch_also_when_shards_change(tmp_path: Path) -> None:
     folder = tmp_path / "lake"
     scenario = Scenario(tmp_path, "files", {"url": str(folder)}, 2, resource={"prefix": "orders"})

@@ -325,6 +325,7 @@ def two_dumps(scenario: Scenario) -> Dumps:
     return dumps
 
 
+@pytest.mark.full  # test_rewind_invariants.py has the shortest case
 def test_a_sink_that_cannot_go_back_keeps_all_others_from_it(make_scenario: MakeScenario) -> None:
     """The wrong dump was restored. With the right one all is as if nothing had happened."""
     scenario, view = make_scenario("collection", "sqlite")

@@ -77,6 +77,7 @@ def test_an_epoch_that_is_missing_or_there_twice(written: Written, tmp_path: Pat
     assert problems[1].startswith("epoch 1 was committed with")
 
 
+@pytest.mark.full  # every other finding of `verify` is tested in this file
 def test_dead_letters_that_were_moved(tmp_path: Path, spark: object) -> None:
     """What went to the place before is not looked for in the one of now, nor kept there."""
     scenario = Scenario(tmp_path, "", {})

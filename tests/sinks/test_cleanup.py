@@ -233,6 +233,7 @@ def test_hudi(tmp_path: Path, spark: SparkSession, logged: Logged) -> None:
     assert (left(), table.pending(), table.state()) == (set(), set(), [(1, 10)])
 
 
+@pytest.mark.full  # Iceberg looks for the file for 15 s; in test_iceberg_s3.py several commit at once
 def test_iceberg_whose_manifests_another_one_removes(
     world: World, monkeypatch: pytest.MonkeyPatch, logged: Logged
 ) -> None:
