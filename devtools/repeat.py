@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 
 from devtools.load import loaded
+from devtools.pytest_scheduling import ORDER_VARIABLE
 from devtools.running import failed_tests, interrupted_by_signals, run_logged
 
 EXAMPLES = """\b
@@ -25,8 +26,6 @@ Examples:
   python -m devtools.repeat 2 --loaded --logs logs
   python -m devtools.repeat 20 -- .venv/bin/pytest tests/client"""
 
-ORDER = "HEADRACE_TEST_ORDER"
-"""Environment variable with the seed that shuffles the test files (devtools/pytest_scheduling.py)."""
 _COMMAND = ("make", "test")
 _ALONE, _LOADED = "alone", "under load"
 _INTERRUPTED = 130
@@ -57,7 +56,7 @@ class Run:
     def __str__(self) -> str:
         return (
             f"run {self.number:>3}  {self.surroundings:<10}  {self.seconds:>7.1f} s  {self.verdict:<13}"
-            f"  {ORDER}={self.seed}"
+            f"  {ORDER_VARIABLE}={self.seed}"
         )
 
 
@@ -112,7 +111,7 @@ def repeat(
         began = time.monotonic()
         try:
             with loaded() if surroundings == _LOADED else nullcontext():
-                code = run_logged(command, log, {ORDER: str(seed)})
+                code = run_logged(command, log, {ORDER_VARIABLE: str(seed)})
         finally:
             seconds = time.monotonic() - began
             output = log.read_text(errors="replace") if log.exists() else ""

@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from devtools.load import fill
-from devtools.repeat import ORDER, Run, main, summary
+from devtools.pytest_scheduling import ORDER_VARIABLE
+from devtools.repeat import Run, main, summary
 from devtools.running import failed_tests
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
@@ -70,14 +71,14 @@ def test_help_has_an_example() -> None:
 
 @pytest.mark.processes
 def test_each_run_has_its_own_order_and_log(tmp_path: Path) -> None:
-    script = f"import os; print('order', os.environ[{ORDER!r}])"
+    script = f"import os; print('order', os.environ[{ORDER_VARIABLE!r}])"
     given = ["2", "--alone", "--logs", str(tmp_path), "--", sys.executable, "-c", script]
     result = CliRunner().invoke(main, given)
     assert result.exit_code == 0, result.output
     orders = [(tmp_path / f"run-{number}.log").read_text().split()[1] for number in (1, 2)]
     assert orders[0] != orders[1]
     for order in orders:
-        assert f"passed         {ORDER}={order}" in result.output
+        assert f"passed         {ORDER_VARIABLE}={order}" in result.output
 
 
 @pytest.mark.processes
