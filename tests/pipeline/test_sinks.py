@@ -64,8 +64,9 @@ def failure_of(scenario: Scenario, **changes: Any) -> HeadraceError:
         pytest.param("parquet", False, id="parquet"),
         pytest.param("kafka", False, id="kafka"),
         pytest.param("iceberg", True, id="iceberg"),
-        pytest.param("delta", True, id="delta"),
-        pytest.param("hudi", False, id="hudi"),
+        # Delta and Hudi run in tests/certify/test_decisive_faults.py, with more done to them.
+        pytest.param("delta", True, id="delta", marks=pytest.mark.full),
+        pytest.param("hudi", False, id="hudi", marks=pytest.mark.full),
         pytest.param("hudi", True, id="hudi-view", marks=pytest.mark.full),
     ],
 )
@@ -168,7 +169,8 @@ def test_a_connector_and_two_sinks_commit_as_one(make_scenario: MakeScenario, so
         assert_sink_exact(scenario, place)
 
 
-@pytest.mark.parametrize("step", ["_decide", "_commit_all"])
+# After the decision, test_decisive_faults.py kills a real process.
+@pytest.mark.parametrize("step", ["_decide", pytest.param("_commit_all", marks=pytest.mark.full)])
 def test_a_crash_before_and_after_the_decision(
     make_scenario: MakeScenario, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

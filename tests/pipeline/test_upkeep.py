@@ -100,6 +100,7 @@ def test_a_table_that_is_not_ours(written: Written) -> None:
     assert "has no table 'headrace.nowhere'" in str(result.exception)
 
 
+@pytest.mark.full  # each format's maintenance is tested in tests/sinks
 @pytest.mark.usefixtures("written")
 def test_maintenance_between_two_runs(tmp_path: Path) -> None:
     scenario, files, table = two_epochs(tmp_path)
