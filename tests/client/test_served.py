@@ -73,11 +73,13 @@ def test_a_server_that_stands_still(served: IngestProcess) -> None:
     with headrace.connect(served.url) as client, client.writer("frozen", reconnect=QUICK) as writer:
         writer.write_durable({"n": 0}, timeout=DEADLINE_SECONDS)
         served.freeze()
-        writer._sender._reconnect = replace(QUICK, open_timeout=0.2, ack_timeout=0.1)
-        receipt = writer.write({"n": 1})
-        wait_until(lambda: writer.trouble is not None, "the writer's trouble")
-        be_patient(writer)
-        served.resume()
+        try:
+            writer._sender._reconnect = replace(QUICK, open_timeout=0.2, ack_timeout=0.1)
+            receipt = writer.write({"n": 1})
+            wait_until(lambda: writer.trouble is not None, "the writer's trouble")
+            be_patient(writer)
+        finally:
+            served.resume()  # other tests share it
         receipt.wait(timeout=DEADLINE_SECONDS)
         assert client.read("frozen").read_all().column("n").to_pylist() == [0, 1]
 

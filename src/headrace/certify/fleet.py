@@ -18,6 +18,7 @@ import psutil
 
 from headrace.errors import UnexpectedFailure
 from headrace.faults import Faults
+from headrace.testing.freezing import freeze
 
 _LOOK_EVERY = 0.05
 _DONE = "done"
@@ -98,8 +99,8 @@ class Fleet:
 
     def freeze(self) -> None:
         for process in self._session():
-            with suppress(psutil.Error):
-                process.suspend()
+            with suppress(ProcessLookupError):
+                freeze(process.pid)
 
     def thaw(self) -> None:
         for process in reversed(self._session()):

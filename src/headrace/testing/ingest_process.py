@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headrace.errors import UnexpectedFailure
+from headrace.testing.freezing import freeze
 from headrace.testing.orphans import end_with_us
 
 _LISTENS = "listens on "
@@ -101,8 +102,8 @@ class IngestProcess:
         return self._end(signal.SIGTERM)
 
     def freeze(self) -> None:
-        """Stops it in the middle of whatever it does."""
-        self.process.send_signal(signal.SIGSTOP)
+        """Stops it in the middle of whatever it does; returns once no thread of it runs."""
+        freeze(self.process.pid)
 
     def resume(self) -> None:
         """Lets a frozen process go on."""

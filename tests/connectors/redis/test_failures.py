@@ -19,6 +19,7 @@ from headrace.connectors.redis.failures import as_endpoint_failure
 from headrace.connectors.redis.session import Session
 from headrace.errors import EndpointError, EndpointUnavailable, HeadraceError
 from headrace.testing import Runtime
+from headrace.testing.freezing import freeze
 from tests.connectors.redis.driving import CLIENT, apply, ask, documents_keys, planned, things, write
 from tests.waiting import wait_until
 
@@ -99,7 +100,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(own_server: Red
     pid = int(ask(own_server.url, "INFO", "server")["process_id"])
     with session_of(own_server.url) as session:
         session._connection._sock.settimeout(0.1)  # from now on; connecting may take as long as it needs
-        os.kill(pid, signal.SIGSTOP)
+        freeze(pid)
         try:
             with pytest.raises(EndpointUnavailable, match=r"(?i)timeout"):
                 session.call("SET", "k", "v")

@@ -16,8 +16,9 @@ from headrace.certify.ingest.surroundings import Surroundings
 from headrace.certify.ingest.writers import Loader, ProducerLoader, StockLoader
 from headrace.faults import Action, Faults
 from headrace.model.tiers import Tier
+from headrace.testing.freezing import freeze
 from headrace.testing.ingest_process import IngestProcess
-from tests.crash.ingest.committers import committers_of, freeze
+from tests.crash.ingest.committers import committers_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -101,7 +102,7 @@ def _reports_the_truth_while_frozen(
     committer: psutil.Process, folders: Surroundings, journal: Journal
 ) -> bool:
     """Leaves it frozen; returns False if it froze in an SQLite transaction, which blocks the check."""
-    freeze(committer)
+    freeze(committer.pid)
     journal.await_news(Tier.OBJECT_STORAGE, 200)
     try:
         folders.check_committed(journal)
@@ -116,7 +117,7 @@ def test_the_committer_hangs_for_too_long(folders: Surroundings, journal: Journa
         with load(server, journal):
             journal.await_news(Tier.COMMITTED)
             committer = committer_of(server)
-            freeze(committer)
+            freeze(committer.pid)
             committer_of(server, other_than=committer.pid)
             journal.await_news(Tier.COMMITTED, 200)
             assert not committer.is_running()
@@ -141,7 +142,7 @@ def test_a_committer_outlives_its_server(
             faults.arm(point, Action.PARK)
             wait_until(lambda: point in faults.parked, f"the committer at {step}")
             zombie = committer_of(server)
-            freeze(zombie)
+            freeze(zombie.pid)
             faults.release(point)
             server.kill()
             server.start()
@@ -160,7 +161,7 @@ def test_a_committer_outlives_its_server_from_any_moment(folders: Surroundings, 
                 journal.await_news(Tier.COMMITTED, draw.randint(1, 200))
                 zombie = committer_of(server)
                 time.sleep(draw.random() * 0.3)
-                freeze(zombie)
+                freeze(zombie.pid)
                 server.kill()
                 server.start()
                 # While one is frozen in a transaction of SQLite's nobody else commits, so it goes on first.

@@ -10,7 +10,8 @@ from headrace.certify.ingest.journal import Journal
 from headrace.certify.ingest.surroundings import Surroundings
 from headrace.certify.ingest.writers import Loader, ProducerLoader, StockLoader
 from headrace.model.tiers import Tier
-from tests.crash.ingest.committers import committers_of, freeze
+from headrace.testing.freezing import freeze
+from tests.crash.ingest.committers import committers_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.full]
 
@@ -45,7 +46,7 @@ def test_terminated_while_the_committer_hangs(folders: Surroundings, journal: Jo
         writer.start()
         journal.await_news(Tier.COMMITTED)
         (committer,) = committers_of(server)
-        freeze(committer)
+        freeze(committer.pid)
         journal.await_news(Tier.OBJECT_STORAGE, 100)
         assert server.terminate() == 0, server.log_tail()
         assert not committer.is_running()

@@ -18,9 +18,10 @@ from headrace.certify.ingest.surroundings import Surroundings
 from headrace.certify.ingest.writers import Loader, ProducerLoader, StockLoader
 from headrace.errors import HeadraceError
 from headrace.model.tiers import Tier
+from headrace.testing.freezing import freeze
 from headrace.testing.ingest_process import IngestProcess
 from tests.client.proxy import Proxy
-from tests.crash.ingest.committers import committers_of, freeze
+from tests.crash.ingest.committers import committers_of
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
 pytestmark = pytest.mark.processes
@@ -145,7 +146,7 @@ def test_a_zombie_that_cannot_reach_the_store(
         staying.start()
         journal.await_news(Tier.COMMITTED, 100)
         (committer,) = committers_of(zombie)
-        freeze(committer)
+        freeze(committer.pid)
         journal.await_news(Tier.OBJECT_STORAGE, 100)  # so that it has something to commit when it wakes
         zombie.freeze()
         way.close()

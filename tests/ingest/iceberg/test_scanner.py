@@ -15,6 +15,7 @@ import pytest
 from headrace.errors import ConfigError
 from headrace.ingest.iceberg import CatalogUnavailable, Scan, ScanFailed, Scanner
 from headrace.ingest.iceberg.scan import MOST_BYTES
+from headrace.testing.freezing import freeze
 from headrace.wal.state import Committed
 from tests.ingest.iceberg.scenario import ORDERS, Scenario
 
@@ -120,7 +121,7 @@ def test_a_process_that_does_not_answer_is_replaced(scenario: Scenario, scanner:
     scenario.write_segment()
     scenario.commit()
     assert rows_of(scanner.scan("orders")) == scenario.written
-    psutil.Process(scanner._idle[0].pid).suspend()
+    freeze(scanner._idle[0].pid)
     with pytest.raises(ScanFailed, match="did not answer in time"):
         scanner.scan("orders", timeout=0.2)
     assert rows_of(scanner.scan("orders")) == scenario.written
