@@ -98,7 +98,8 @@ def test_the_disk_of_the_log_is_full_for_a_while(disk: Disk, tmp_path: Path) -> 
         writer.send_now()
         status, page = readiness(server)
         assert (status, page["status"], page["accepts_writes"]) == (503, "refusing", False)
-        assert page["problems"] == [told["message"]]
+        # A limit of the process also stops the store, if a segment is just being put.
+        assert page["problems"][0] == told["message"]
         assert server.page("/healthz")[0] == 200
         wait_until(lambda: writer.trouble is not None, "the writer's trouble")
         again = refused_write(stock)
