@@ -29,7 +29,7 @@ SHORT := --hypothesis-profile=short
 fetch: setup ## download the servers and jars that the tests need, about 320 MB, once
 	@$(BIN)/python -m devtools.fetch
 
-test-fast: setup ## the inner loop, under a minute: no servers, no Spark, no processes
+test-fast: setup ## the inner loop, about a minute: no servers, no Spark, no processes
 	$(PYTEST) $(SHORT) -m 'not processes and not full and not soak'
 
 test: lint fetch ## what CI runs, about eleven minutes: style, types, every boundary, a kill for every promise
