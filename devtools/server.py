@@ -13,8 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from devtools.ports import free_port, is_free
+from devtools.ports import free_port
 from devtools.processes import start_server, stop_server, tail
+from headrace.testing.ports import is_free
 
 _START_SECONDS = 300.0  # a Java server took 100 s while ten others shared two cores
 _TRIES = 5

@@ -185,7 +185,7 @@ def main(
         with interrupted_by_signals():
             is_good = soak(known, state, chosen, logs, rounds, minutes, keep_going)
     except KeyboardInterrupt:
-        click.echo("interrupted; the same command goes on")
+        click.echo("interrupted; run the same command to continue")
         raise SystemExit(_INTERRUPTED) from None
     click.echo(markdown(known))
     if not is_good:

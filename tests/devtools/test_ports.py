@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from devtools import ports
+from devtools.ports import free_port
+from headrace.errors import UnexpectedFailure
+from headrace.testing import ports
 
 REPOSITORY = Path(__file__).parents[2]
 DRAW = "from devtools.ports import free_port; print(free_port(), flush=True); input()"
@@ -34,23 +36,23 @@ def another_process() -> Iterator[int]:
 def test_no_two_processes_draw_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:
     with another_process() as port:
         assert ports.is_free(port)
-        monkeypatch.setattr(ports, "_PORTS", range(port, port + 1))
-        with pytest.raises(RuntimeError, match="are taken"):
-            ports.free_port()
-    assert ports.free_port() == port, "it was killed, and has left nothing that holds the port"
+        monkeypatch.setattr(ports, "PORTS", range(port, port + 1))
+        with pytest.raises(UnexpectedFailure, match="are taken"):
+            free_port()
+    assert free_port() == port, "it was killed, and has left nothing that holds the port"
 
 
 def test_a_port_on_which_somebody_listens_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as listening:
-        listening.bind(("127.0.0.1", ports.free_port()))
+        listening.bind(("127.0.0.1", free_port()))
         listening.listen()
         port = listening.getsockname()[1]
-        monkeypatch.setattr(ports, "_PORTS", range(port, port + 1))
+        monkeypatch.setattr(ports, "PORTS", range(port, port + 1))
         assert not ports.is_free(port)
-        with pytest.raises(RuntimeError, match="are taken"):
-            ports.free_port()
+        with pytest.raises(UnexpectedFailure, match="are taken"):
+            free_port()
 
 
 def test_ports_are_below_those_of_outgoing_connections() -> None:
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert ports.free_port() < first
+    assert free_port() < first

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,13 +14,12 @@ from pathlib import Path
 from headrace.errors import UnexpectedFailure
 from headrace.testing.freezing import freeze
 from headrace.testing.orphans import end_with_us
+from headrace.testing.ports import draw_port
 
 _LISTENS = "listens on "
 _START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
 _POLL_SECONDS = 0.01
-# Below Linux's range for outgoing connections: while the server is down none of those may get its port.
-_PORTS = range(20_000, 32_768)
 
 
 class IngestProcess:
@@ -40,7 +37,7 @@ class IngestProcess:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.data = data
-        self.port, self._port_lock = _draw_port()
+        self.port, self._port_lock = draw_port()
         self.url = f"grpc://127.0.0.1:{self.port}"
         serve = command or (sys.executable, "-m", "headrace", "serve")
         self._command = [
@@ -148,23 +145,3 @@ def without_pandas(folder: Path) -> dict[str, str]:
     hidden.mkdir(exist_ok=True)
     (hidden / "pandas.py").write_text("raise ImportError('not for servers')\n")
     return {"PYTHONPATH": os.pathsep.join(filter(None, [str(hidden), os.environ.get("PYTHONPATH")]))}
-
-
-def _draw_port() -> tuple[int, socket.socket]:
-    """Picks a free port and returns it with a lock that keeps other processes from picking it.
-
-    The port stays reserved until the lock is closed, even while the server is down.
-    """
-    for port in random.sample(_PORTS, len(_PORTS)):
-        lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
-            if sys.platform == "linux":  # only Linux has abstract socket names, which end with the process
-                lock.bind(f"\0headrace-port-{port}")
-            with socket.socket() as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(("127.0.0.1", port))
-        except OSError:
-            lock.close()
-            continue
-        return port, lock
-    raise UnexpectedFailure(f"all ports from {_PORTS.start} to {_PORTS.stop - 1} are taken")
