@@ -4,6 +4,8 @@ PYTHON ?=
 BIN := .venv/bin
 # Newer than what it depends on when .venv is complete and up to date.
 STAMP := .venv/.up-to-date
+# The tests start hundreds of Python processes, each of which would compile every module that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup fetch demo test-fast test test-full soak lint lock proto bench certify clean

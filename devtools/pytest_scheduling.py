@@ -7,11 +7,9 @@ pytest-xdist: it appends them to the test ids, and pytest 9.2 does not read them
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import random
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,6 @@ SPARK = "spark"
 """Name of the fixture, and of the scope that all files using it belong to."""
 ORDER_VARIABLE = "HEADRACE_TEST_ORDER"
 """Environment variable with the seed that shuffles the files."""
-_PR_SET_PDEATHSIG = 1
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
@@ -60,11 +57,6 @@ def put_in_order(items: list[pytest.Item]) -> list[str]:
 
     items.sort(key=rank)
     return sorted(on_spark)
-
-
-def die_with_parent() -> None:
-    """Makes the kernel kill this worker when the scheduling process dies, whatever test it is running."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def report_spark_files(files: list[str], path: Path) -> None:

@@ -19,8 +19,9 @@ from devtools.iceberg_rest import IcebergRestCatalog
 from devtools.kafka_broker import KafkaBroker
 from devtools.postgres_server import PostgresServer
 from devtools.pytest_reports import SERVERS_USED
-from devtools.pytest_scheduling import SPARK, Scheduling, die_with_parent, put_in_order, report_spark_files
+from devtools.pytest_scheduling import SPARK, Scheduling, put_in_order, report_spark_files
 from devtools.redis_server import RedisServer
+from devtools.run_guard import RunGuard
 from devtools.s3_server import S3Server
 from devtools.server import starts
 from devtools.shared_servers import REDIS_DATABASES, RemoteServers, ServerHost, Servers
@@ -35,6 +36,7 @@ settings.register_profile("headrace", deadline=None, derandomize="CI" in os.envi
 settings.register_profile("short", settings.get_profile("headrace"), max_examples=25)
 settings.load_profile("headrace")
 
+_GUARD = pytest.StashKey[RunGuard]()
 _HOST = pytest.StashKey[ServerHost]()
 _SERVERS = pytest.StashKey[Servers]()
 _ON_SPARK = "on-spark.json"
@@ -48,9 +50,9 @@ _USING_SPARK: set[Path] = set()
 def pytest_configure(config: pytest.Config) -> None:
     """Hosts the run's servers in its first process; the workers request them from it."""
     if given := getattr(config, "workerinput", None):
-        die_with_parent()
         config.stash[_SERVERS] = RemoteServers(given["servers"], given["servers_key"])
     else:
+        config.stash[_GUARD] = RunGuard()
         config.stash[_SERVERS] = config.stash[_HOST] = ServerHost()
     config.stash[SERVERS_USED] = {}
     config.pluginmanager.register(pytest_reports, "headrace-reports")
@@ -69,6 +71,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if host := config.stash.get(_HOST, None):
         host.__exit__(None, None, None)
+        config.stash[_GUARD].release()
 
 
 GetServer = Callable[[str], Any]
@@ -78,8 +81,10 @@ GetServer = Callable[[str], Any]
 def shared_server(request: pytest.FixtureRequest) -> GetServer:
     """Returns a function that gets the shared server of a kind. Each test uses its own names on it."""
     stash = request.config.stash
+    is_fast = "not processes" in request.config.option.markexpr
 
     def get(kind: str) -> Any:
+        assert not is_fast, f"mark this test `processes`: `make test-fast` has no server ({kind})"
         server = stash[SERVERS_USED][kind] = stash[_SERVERS].get(kind)
         return server
 

@@ -24,7 +24,7 @@ class TestFiles(ConnectorConformance):
         monkeypatch.setattr(views, "Runtime", SettlingRuntime)
         monkeypatch.setattr(order, "Runtime", SettlingRuntime)
 
-    @pytest.fixture(params=["folder", "s3"])
+    @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.processes)])
     def endpoint(self, request: pytest.FixtureRequest, tmp_path: Path) -> EndpointUnderTest:
         if request.param == "folder":
             return in_folder(tmp_path / "new folder")

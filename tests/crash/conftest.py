@@ -11,7 +11,7 @@ from tests.connectors.postgres_endpoint import PostgresEndpointUnderTest
 from tests.connectors.sqlite_endpoint import SqliteEndpointUnderTest
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.processes)])
 def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> EndpointUnderTest:
     if request.param == "sqlite":
         return SqliteEndpointUnderTest(tmp_path)

@@ -19,7 +19,7 @@ from headrace.pipeline.recovery_log import Decision, Recovered, RecoveryLog
 PREFIX = "orders/log"
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.processes)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, Any]]:
     if request.param == "folder":
         return (tmp_path / "state").as_uri(), {}

@@ -27,7 +27,7 @@ from tests.sinks.s3_place import s3_options, s3_reader
 Read = Callable[[StagedFile], pa.Table]
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.processes)])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
     if request.param == "folder":
         return Root((tmp_path / "some place").as_uri())

@@ -19,6 +19,7 @@ import psutil
 from headrace.errors import UnexpectedFailure
 from headrace.faults import Faults
 from headrace.testing.freezing import freeze
+from headrace.testing.orphans import end_with_us
 
 _LOOK_EVERY = 0.05
 _DONE = "done"
@@ -49,6 +50,7 @@ class Fleet:
             env={**os.environ, **faults.environment, **(environment or {})},
             start_new_session=True,
         )
+        end_with_us(self._process.pid)
         self._listening = threading.Thread(target=self._listen, name="headrace-fleet", daemon=True)
         self._listening.start()
 

@@ -8,16 +8,26 @@ import threading
 from pathlib import Path
 
 # Reads "PID START" until the end of file, which comes when the writing process has died. A process with the
-# same id but another start time is not ours.
+# same id but another start time is not ours. If it led a session, all processes of the session are killed.
 _WATCHER = """
 children=
 while read -r child; do children="$children $child"; done
+fields_of() { fields=$(cat "$1" 2>/dev/null) && fields=${fields##*) }; }
+session_and_start() { session=$4 found=${20}; }
 set -- $children
 while [ $# -gt 0 ]; do
     pid=$1 start=$2; shift 2
-    found=$(cat "/proc/$pid/stat" 2>/dev/null) || continue
-    found=$(set -- ${found##*) }; echo "${20}")
-    [ "$found" = "$start" ] && kill -9 "$pid"
+    fields_of "/proc/$pid/stat" || continue
+    session_and_start $fields
+    [ "$found" = "$start" ] || continue
+    kill -9 "$pid"
+    [ "$session" = "$pid" ] || continue
+    for file in /proc/[0-9]*/stat; do
+        fields_of "$file" || continue
+        session_and_start $fields
+        other=${file#/proc/}
+        [ "$session" = "$pid" ] && kill -9 "${other%/stat}"
+    done
 done
 """
 
@@ -51,7 +61,7 @@ _WATCHER_OF_US = _Watcher()
 
 
 def end_with_us(pid: int) -> None:
-    """Has a child killed if this process dies before it has ended the child. Linux only."""
+    """Has a child, and its session if it leads one, killed if this process dies before the child. Linux only."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

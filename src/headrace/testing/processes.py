@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from headrace.errors import UnexpectedFailure
 from headrace.protocol.grpc import GrpcConnector
+from headrace.testing.orphans import end_with_us
 
 
 class ConnectorProcess:
@@ -21,6 +22,7 @@ class ConnectorProcess:
             stdout=subprocess.PIPE,
             text=True,
         )
+        end_with_us(self._process.pid)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if "listens on" not in line:

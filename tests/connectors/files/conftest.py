@@ -20,7 +20,7 @@ def s3_endpoint(s3_server: S3Server, s3_bucket: str) -> FilesEndpointUnderTest:
     return in_bucket(s3_server, s3_bucket)
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.processes)])
 def any_endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> FilesEndpointUnderTest:
     if request.param == "folder":
         return in_folder(tmp_path / "files")
