@@ -40,20 +40,22 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 
 
 def put_in_order(items: list[pytest.Item]) -> list[str]:
-    """Puts the slowest tests first: those on the Spark session, then the files that start processes.
+    """Puts the slowest tests first, so that no process is left alone with one of them at the end.
 
-    Shuffles the files within these groups if a seed is given. Returns the files on Spark.
+    These are the tests on the Spark session, then the files with a raised time-out, then those that start
+    processes. Shuffles the files within these groups if a seed is given. Returns the files on Spark.
     """
     files = list(dict.fromkeys(map(_file_of, items)))
     if seed := os.environ.get(ORDER_VARIABLE):
         random.Random(seed).shuffle(files)  # noqa: S311 - must be reproducible
     position = {file: number for number, file in enumerate(files)}
     on_spark = {_file_of(item) for item in items if SPARK in getattr(item, "fixturenames", ())}
+    long = {_file_of(item) for item in items if item.get_closest_marker("timeout")}
     slow = {_file_of(item) for item in items if item.get_closest_marker("processes")}
 
-    def rank(item: pytest.Item) -> tuple[bool, bool, int]:
+    def rank(item: pytest.Item) -> tuple[bool, bool, bool, int]:
         file = _file_of(item)
-        return file not in on_spark, file not in slow, position[file]
+        return file not in on_spark, file not in long, file not in slow, position[file]
 
     items.sort(key=rank)
     return sorted(on_spark)

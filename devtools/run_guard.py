@@ -1,6 +1,6 @@
 """Kills everything that a test run has started if the run itself is killed. Linux only.
 
-Each process inherits an environment variable with a name of its own for each run, by which it is found, however
+Each process inherits an environment variable whose name belongs to this run, by which it is found, however
 deep it was started. Servers have a clean environment and end by themselves (`devtools.processes`).
 """
 
@@ -10,7 +10,7 @@ import os
 import subprocess
 from uuid import uuid4
 
-# Waits for a line, which says that the run has ended by itself, or for the end of file, which says that it has
+# Waits for a line, which says that the run has ended by itself, or for the end of file: the run has
 # died. Repeats the search because a process may start another one before it is killed.
 _KILL_IF_ORPHANED = """
 read -r _ && exit

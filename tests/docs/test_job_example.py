@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.docs.test_examples import run_examples
+from tests.docs.running import run_examples
 
 
 def test_a_job_of_ones_own(

@@ -16,7 +16,7 @@ import devtools  # noqa: F401 - says where the jars are
 from headrace.client import connect
 from headrace.config import load_config
 from headrace.testing.ingest_process import IngestProcess
-from tests.docs.test_examples import ROOT
+from tests.docs.running import ROOT
 
 README = (ROOT / "README.md").read_text()
 EXAMPLE = ROOT / "examples/headrace.yaml"

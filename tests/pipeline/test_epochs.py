@@ -31,20 +31,22 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 
 @pytest.mark.parametrize(
-    ("source", "endpoint"),
+    ("source", "endpoint", "changes"),
     [
-        ("collection", "sqlite"),
-        pytest.param("collection", "postgres", marks=pytest.mark.full),
-        pytest.param("kafka", "sqlite", marks=pytest.mark.full),
-        pytest.param("kafka", "postgres", marks=pytest.mark.full),
+        pytest.param("collection", "sqlite", (3, 1), id="collection-sqlite"),
+        pytest.param("collection", "postgres", (4, 3, 1), id="collection-postgres", marks=pytest.mark.full),
+        pytest.param("kafka", "sqlite", (4, 3, 1), id="kafka-sqlite", marks=pytest.mark.full),
+        pytest.param("kafka", "postgres", (4, 3, 1), id="kafka-postgres", marks=pytest.mark.full),
     ],
 )
-def test_the_number_of_shards_changes(make_scenario: MakeScenario, source: str, endpoint: str) -> None:
+def test_the_number_of_shards_changes(
+    make_scenario: MakeScenario, source: str, endpoint: str, changes: tuple[int, ...]
+) -> None:
     scenario, view = make_scenario(source, endpoint)
     scenario.write(60)
     scenario.run()
     before = 1
-    for shards in (4, 3, 1):
+    for shards in changes:
         scenario.shards = shards
         scenario.write(60)
         scenario.write(60)

@@ -22,7 +22,7 @@ from headrace.objects import ObjectStore
 from headrace.sinks.contract import Place
 from headrace.sinks.parquet import ParquetSink, read_manifests
 from headrace.sinks.staging import Staging
-from tests.docs.test_examples import run_examples
+from tests.docs.running import run_examples
 from tests.sinks.conftest import Rows, an_epoch
 from tests.sinks.killed_sink import frozen, run_killed
 from tests.sinks.parquet_place import sink_of, staged, values

@@ -61,7 +61,7 @@ _WATCHER_OF_US = _Watcher()
 
 
 def end_with_us(pid: int) -> None:
-    """Has a child, and its session if it leads one, killed if this process dies before the child. Linux only."""
+    """Has a child, with the session that it leads, killed if this process dies before it. Linux only."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
