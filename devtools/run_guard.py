@@ -1,4 +1,4 @@
-"""Kills everything that a test run has started if the run itself is killed. Linux only.
+"""Ends all that a test run has started, and removes its folder, if the run itself is killed. Linux only.
 
 Each process inherits an environment variable whose name belongs to this run, by which it is found, however
 deep it was started. Servers have a clean environment and end by themselves (`devtools.processes`).
@@ -8,27 +8,34 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 from uuid import uuid4
 
-# Waits for a line, which says that the run has ended by itself, or for the end of file: the run has
-# died. Repeats the search because a process may start another one before it is killed.
-_KILL_IF_ORPHANED = """
+# Waits for a line, which says that the run has ended by itself, or for the end of file: it has died. Each
+# process may end in good order, so that Spark removes its folders; who has not in half a minute is killed.
+_END_IF_ORPHANED = """
 read -r _ && exit
-while found=$(grep -lsa "$1" /proc/[0-9]*/environ); [ "$found" ]; do
-    for file in $found; do pid=${file#/proc/}; kill -9 "${pid%/environ}" 2>/dev/null; done
+found() { processes=$(grep -lsa "$1" /proc/[0-9]*/environ); [ "$processes" ]; }
+send() { for file in $processes; do pid=${file#/proc/}; kill -s "$1" "${pid%/environ}" 2>/dev/null; done; }
+found "$1" && send TERM
+tenths=0
+while found "$1"; do
+    [ "$tenths" -ge 300 ] && send KILL
+    tenths=$((tenths + 1))
     sleep 0.1
 done
+rm -rf "$2"
 """
 
 
 class RunGuard:
-    """Guards this process and all that it starts from now on, until `release`."""
+    """Guards all that this process starts from now on, and the folder of the run, until `release`."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         name = f"HEADRACE_TEST_RUN_{uuid4().hex}"
         os.environ[name] = "1"
         self._shell = subprocess.Popen(
-            ["/bin/sh", "-c", _KILL_IF_ORPHANED, "sh", name],
+            ["/bin/sh", "-c", _END_IF_ORPHANED, "sh", name, str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -52,8 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if given := getattr(config, "workerinput", None):
         config.stash[_SERVERS] = RemoteServers(given["servers"], given["servers_key"])
     else:
-        config.stash[_GUARD] = RunGuard()
-        config.stash[_SERVERS] = config.stash[_HOST] = ServerHost()
+        config.stash[_SERVERS] = config.stash[_HOST] = host = ServerHost()
+        config.stash[_GUARD] = RunGuard(host.folder)
     config.stash[SERVERS_USED] = {}
     config.pluginmanager.register(pytest_reports, "headrace-reports")
 

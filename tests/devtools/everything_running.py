@@ -17,25 +17,19 @@ from headrace.certify.ingest.surroundings import Surroundings
 from tests.waiting import DEADLINE_SECONDS
 
 
-def hold(name: str, is_last: bool) -> None:
-    """Reports that everything runs, and waits to be ended if that is requested.
-
-    If one process runs both tests, only the last one waits, because the session of the first stays until
-    then.
-    """
-    if folder := os.environ.get("HEADRACE_HOLD_TESTS"):
+def report(name: str) -> bool:
+    """Reports that something runs; returns whether the run is to be ended while it does."""
+    folder = os.environ.get("HEADRACE_HOLD_TESTS")
+    if folder:
         (Path(folder) / name).touch()
-        if not is_last and int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) == 1:
-            return
-        threading.Event().wait(2 * DEADLINE_SECONDS)
-        raise AssertionError("nobody has ended the run")
+    return folder is not None
 
 
 def test_spark(spark: SparkSession) -> None:
     """Starts Spark's Python workers, too."""
     numbers = spark.sparkContext.parallelize(range(4), 2)
     assert numbers.map(lambda number: number + 1).sum() == 10
-    hold("spark", is_last=False)
+    report("spark")  # one process runs both tests, so the session stays while the next one waits
 
 
 def test_servers(
@@ -47,4 +41,6 @@ def test_servers(
     tmp_path: Path,
 ) -> None:
     with Surroundings.in_folder(tmp_path).server():
-        hold("servers", is_last=True)
+        if report("servers"):
+            threading.Event().wait(2 * DEADLINE_SECONDS)
+            raise AssertionError("nobody has ended the run")
