@@ -13,12 +13,15 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 FORMATS = Path(__file__).parent
 VERSIONS = tuple(sorted(folder.name for folder in FORMATS.glob("v[0-9]*")))
 _PLACES = Path("/tmp")
 # Long ago, so that a program that removes old files removes them in its first test, not in a later year.
 _WRITTEN_AT = 1_767_225_600
+# Python before 3.11.4 has no filters, and 3.12 warns of their absence.
+_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
 def place_of(version: str, name: str) -> Path:
@@ -47,7 +50,7 @@ def unpacked(version: str, name: str) -> Iterator[Path]:
     """Yields the fixture, unpacked under the path that it was made under."""
     with held(place_of(version, name)) as place:
         with tarfile.open(FORMATS / version / f"{name}.tar.xz") as archive:
-            archive.extractall(place, filter="data")
+            archive.extractall(place, **_FILTER)
         yield place
 
 
