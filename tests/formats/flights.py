@@ -46,7 +46,10 @@ def tiers(url: str, writes: Iterable[Write]) -> dict[int, str]:
 def send(
     url: str, collection: str, messages: Sequence[tuple[pa.RecordBatch, list[int]]], producer: str, seq: int
 ) -> list[Write]:
-    """Sends messages, each with the row counts of its writes; returns once all writes have an LSN."""
+    """Sends messages, each with the row counts of its writes; returns once all writes are acknowledged.
+
+    A write that was sent before, and whose LSN the server has forgotten since it was committed, has LSN 0.
+    """
     writes: list[Write] = []
     with Stream(url, collection) as stream:
         for number, (batch, sizes) in enumerate(messages):
@@ -58,7 +61,11 @@ def send(
                 at = {"seq": seq + len(writes)} if producer else {}
                 writes.append({"collection": collection, "producer": producer, **at, "rows": rows[:size]})
                 del rows[:size]
-        lsns = stream.await_count("MEMORY", len(writes))
+        if producer:
+            assigned = stream.await_assigned(range(seq, seq + len(writes)))
+            lsns = [assigned[write["seq"]] for write in writes]
+        else:
+            lsns = stream.await_count("MEMORY", len(writes))
     return [{**write, "lsn": lsn} for write, lsn in zip(writes, lsns, strict=True)]
 
 

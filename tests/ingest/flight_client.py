@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -62,6 +63,19 @@ class Stream:
         if self.error:
             raise self.error
         return self.lsns(level)
+
+    def await_assigned(self, seqs: Iterable[int]) -> dict[int, int]:
+        """Returns the LSN that each of a producer's writes got, by seq; 0 if the server has forgotten it."""
+
+        def assigned() -> dict[int, int]:
+            runs = (run for message in list(self.messages) for run in message.get("assigned", ()))
+            return {seq + at: lsn + at if lsn else 0 for seq, lsn, count in runs for at in range(count)}
+
+        wanted = set(seqs)
+        wait_until(lambda: wanted <= assigned().keys() or self.error, "an LSN for each write")
+        if self.error:
+            raise self.error
+        return assigned()
 
     def said(self, key: str) -> Any:
         """The first thing that the server said under a key."""
