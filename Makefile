@@ -34,10 +34,10 @@ fetch: setup ## download the servers and jars that the tests need, about 320 MB,
 test-fast: setup ## the inner loop, about a minute: no servers, no Spark, no processes
 	$(PYTEST) $(SHORT) -m 'not processes and not full and not soak'
 
-test: lint fetch ## what CI runs, about eleven minutes: style, types, every boundary, a kill for every promise
+test: lint fetch ## what CI runs, about ten minutes: style, types, every boundary, a kill for every promise
 	$(PYTEST) $(SHORT) -m 'not full and not soak'
 
-test-full: lint fetch ## everything, the longest: all kill tables, certification, a cluster, Spark 4.1
+test-full: lint fetch ## everything, about 45 minutes: all kill tables, certification, a cluster, Spark 4.1
 	$(PYTEST) -m 'not soak'
 	tools/test_spark41.sh
 

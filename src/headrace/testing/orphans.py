@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import subprocess
 import threading
 from pathlib import Path
 
-# Reads "PID START" until the end of file, which comes when the writing process has died. A process with the
-# same id but another start time is not ours. If it led a session, all processes of the session are killed.
+# Reads "PID START" until "end", or until the end of file, which comes when the writing process has died. A
+# process with the same id but another start time is not ours. If it led a session, that is killed with it.
 _WATCHER = """
 children=
-while read -r child; do children="$children $child"; done
+while read -r child && [ "$child" != end ]; do children="$children $child"; done
 fields_of() { fields=$(cat "$1" 2>/dev/null) && fields=${fields##*) }; }
 session_and_start() { session=$4 found=${20}; }
 set -- $children
@@ -52,9 +53,15 @@ class _Watcher:
                     text=True,
                     start_new_session=True,  # must not receive Ctrl-C
                 )
+                atexit.register(self._end)
             assert self._process.stdin is not None
             self._process.stdin.write(f"{pid} {start}\n")
             self._process.stdin.flush()
+
+    def _end(self) -> None:
+        """Ends the shell with this process; a forked child leaves the shell of its parent alone."""
+        if self._process is not None and self._owner == os.getpid():
+            self._process.communicate("end\n")
 
 
 _WATCHER_OF_US = _Watcher()
