@@ -37,7 +37,7 @@ test-fast: setup ## the inner loop, about a minute: no servers, no Spark, no pro
 test: lint fetch ## what CI runs, about ten minutes: style, types, every boundary, a kill for every promise
 	$(PYTEST) $(SHORT) -m 'not full and not soak'
 
-test-full: lint fetch ## everything, about 45 minutes: all kill tables, certification, a cluster, Spark 4.1
+test-full: lint fetch ## everything, up to an hour: all kill tables, certification, a cluster, Spark 4.1
 	$(PYTEST) -m 'not soak'
 	tools/test_spark41.sh
 

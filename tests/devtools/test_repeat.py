@@ -17,6 +17,7 @@ from devtools.load import fill
 from devtools.pytest_scheduling import ORDER_VARIABLE
 from devtools.repeat import Run, main, summary
 from devtools.running import failed_tests
+from tests.liveness import is_alive
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -122,10 +123,3 @@ def test_the_load_ends_with_a_killed_owner(tmp_path: Path) -> None:
     for one in children:
         if is_alive(one):
             one.kill()
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

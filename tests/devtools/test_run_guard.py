@@ -1,4 +1,4 @@
-"""What a test run has started ends with it if it is killed, and only then."""
+"""A killed test run takes all of its processes with it; a run that ends by itself leaves them to be found."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.liveness import is_alive
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -75,10 +76,3 @@ def test_what_a_finished_run_leaves_stays_so_that_it_is_found(tmp_path: Path) ->
     assert is_alive(started)
     assert tmp_path.exists()
     started.kill()
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

@@ -13,9 +13,10 @@ ROOT = Path(__file__).parents[2]
 def run_examples(
     document: str, replacing: Mapping[str, str] | None = None, **given: object
 ) -> types.ModuleType:
-    """Runs the Python of a page, top to bottom, as one module; a block that starts indented goes on.
+    """Runs the Python of a page, top to bottom, as one module.
 
-    Texts of it are replaced, such as the default address of `headrace serve`; names are given to it.
+    A block that starts indented continues the one before. `replacing` maps texts of the page, such as the
+    default address of `headrace serve`, to others; `given` are names that the examples use.
     """
     blocks: Sequence[str] = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
     assert blocks

@@ -8,6 +8,7 @@ import sys
 import psutil
 import pytest
 
+from tests.liveness import is_alive
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
 OWNER = """
@@ -47,10 +48,3 @@ def test_children_end_with_a_killed_parent() -> None:
     finally:
         for one in others:
             one.kill()
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
