@@ -61,11 +61,14 @@ class _Children:
         self._start = subprocess.Popen.__init__
 
     def watch(self) -> None:
-        start, noted = self._start, self._note
+        start, opened, outputs = self._start, self._opened, self._outputs
 
         def started(process: subprocess.Popen[Any], *arguments: Any, **options: Any) -> None:
+            # Before the start: the child may have written its last words when that returns.
+            output = opened(process, options.get("stdout")) or opened(process, options.get("stderr"))
+            if output is not None:
+                outputs.append(output)
             start(process, *arguments, **options)
-            noted(process, options.get("stdout")) or noted(process, options.get("stderr"))
 
         subprocess.Popen.__init__ = started  # type: ignore[method-assign, assignment]
 
@@ -76,22 +79,21 @@ class _Children:
     def forget(self) -> None:
         for output in self._outputs:
             os.close(output.descriptor)
-        self._outputs = []
+        self._outputs.clear()
 
     def describe(self) -> str:
         return "\n\n".join(output.describe() for output in self._outputs if output.text().strip())
 
-    def _note(self, process: subprocess.Popen[Any], target: Any) -> bool:
+    def _opened(self, process: subprocess.Popen[Any], target: Any) -> _Output | None:
         number = target if isinstance(target, int) else target.fileno() if hasattr(target, "fileno") else -1
         if number < 0 or len(self._outputs) >= _MOST_CHILDREN:
-            return False
+            return None
         about = os.fstat(number)
         if not stat.S_ISREG(about.st_mode) or not os.access(f"/proc/self/fd/{number}", os.R_OK):
-            return False
+            return None
         # Opened by path, because the child's own descriptor is often write-only.
         reading = os.open(f"/proc/self/fd/{number}", os.O_RDONLY)
-        self._outputs.append(_Output(process, reading, about.st_size))
-        return True
+        return _Output(process, reading, about.st_size)
 
 
 class _ServerLogs:
