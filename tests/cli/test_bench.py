@@ -167,8 +167,9 @@ def test_options_that_cannot_be(arguments: tuple[str, ...]) -> None:
     assert "Invalid value" in answer.output
 
 
+@pytest.mark.full  # tests/bench/test_children.py kills the bench, which is harder
 @pytest.mark.processes
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, number: signal.Signals) -> None:
     bench = subprocess.Popen(
         [*COMMAND, "--scenario", "1", "--rate", "100", "--json"],

@@ -181,6 +181,7 @@ def test_the_endpoint_of_another_lineage(make_scenario: MakeScenario) -> None:
         go_on(scenario)
 
 
+@pytest.mark.full  # tests/pipeline/test_recovery.py has the rule
 def test_the_checkpoint_folder_of_another_materialization(make_scenario: MakeScenario) -> None:
     scenario, view = make_scenario("collection", "sqlite", 2)
     run_epochs(scenario, 1)

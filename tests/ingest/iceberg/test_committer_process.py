@@ -40,7 +40,7 @@ def test_the_committer_gives_way_to_the_server(scenario: Scenario) -> None:
         assert os.getpriority(os.PRIO_PROCESS, committer.pid) == min(ours + 10, 19)
 
 
-@pytest.mark.parametrize("step", decisive([*STEPS, "answering"], "committing", "committed"))
+@pytest.mark.parametrize("step", decisive([*STEPS, "answering"], "committing"))
 def test_a_committer_that_is_killed_at_a_step_is_replaced(scenario: Scenario, step: str) -> None:
     scenario.write_segment()
     with faulty(scenario, "kill", step) as dying, pytest.raises(CommitterDied, match="ended with -9"):
