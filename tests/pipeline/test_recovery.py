@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import CheckpointConflict, ConfigError
-from headrace.pipeline.recovery import GoOn, check_content, go_on, in_sinks
+from headrace.pipeline.recovery import ResumePlan, check_definition, plan_resume, reconcile_sinks
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, check_sources, marked, read_checkpoint
 from headrace.pipeline.spark_checkpoint import CheckpointFolder, read_folder, write_folder
 
@@ -38,8 +38,8 @@ NOTHING = CheckpointFolder()
 
 def decide(
     logged: int, endpoint: list[RuntimeCheckpoint] | None, found: CheckpointFolder, lineage: str = "ours"
-) -> GoOn:
-    return go_on("sales", lineage, at(logged), endpoint, found)
+) -> ResumePlan:
+    return plan_resume("sales", lineage, at(logged), endpoint, found)
 
 
 def test_all_agree() -> None:
@@ -78,11 +78,11 @@ def test_some_shards_committed_what_was_not_decided_and_the_folder_is_gone() -> 
 
 def test_an_epoch_is_finished_by_the_rules_that_it_was_begun_by() -> None:
     ahead = replace(at(4), content="one")
-    check_content("sales", None, "two")
-    check_content("sales", ahead, "one")
-    check_content("sales", at(4), "two")  # a checkpoint of before there were digests
+    check_definition("sales", None, "two")
+    check_definition("sales", ahead, "one")
+    check_definition("sales", at(4), "two")  # a checkpoint of before there were digests
     with pytest.raises(ConfigError, match="some shards have committed epoch 4 by other rules"):
-        check_content("sales", ahead, "two")
+        check_definition("sales", ahead, "two")
 
 
 def test_the_folder_planned_the_next_epoch_otherwise_than_a_shard_committed_it() -> None:
@@ -238,7 +238,7 @@ def test_a_torn_entry_is_as_if_it_were_not_there(tmp_path: Path, name: str, torn
     found = read_folder(path)
     assert not found.follows("ours", 4, {3: offsets[3], 4: offsets[4]})
     done = replace(at(4), offsets={3: offsets[3], 4: offsets[4]})
-    assert go_on("sales", "ours", done, [done], found).rebuilds_folder
+    assert plan_resume("sales", "ours", done, [done], found).rebuilds_folder
     write_folder(path, "ours", 4, offsets)
     assert read_folder(path).follows("ours", 4, offsets)
 
@@ -257,25 +257,25 @@ def test_an_entry_that_does_not_fit_its_checksum_is_not_whole(tmp_path: Path) ->
 
 def test_the_log_outranks_sinks_that_stand_where_it_does_or_before() -> None:
     """One that stands before had no rows since."""
-    assert in_sinks("sales", "ours", at(3), None, {"lake": at(3), "files": at(1)}) is None
+    assert reconcile_sinks("sales", "ours", at(3), None, {"lake": at(3), "files": at(1)}) is None
     endpoint = [at(3), at(3)]
-    assert in_sinks("sales", "ours", at(3), endpoint, {"lake": at(3)}) == endpoint
+    assert reconcile_sinks("sales", "ours", at(3), endpoint, {"lake": at(3)}) == endpoint
 
 
 def test_a_sink_that_knows_more_than_the_log_is_refused() -> None:
     with pytest.raises(ConfigError, match="sink lake has epoch 4, and the recovery log ends with 3"):
-        in_sinks("sales", "ours", at(3), None, {"files": at(3), "lake": at(4)})
+        reconcile_sinks("sales", "ours", at(3), None, {"files": at(3), "lake": at(4)})
     with pytest.raises(ConfigError, match="sink lake was written by lineage theirs"):
-        in_sinks("sales", "ours", at(3), None, {"lake": at(2, "theirs")})
+        reconcile_sinks("sales", "ours", at(3), None, {"lake": at(2, "theirs")})
 
 
 def test_a_lost_log_is_made_anew_from_sinks_that_agree() -> None:
-    found = in_sinks("sales", "new", at(-1), None, {"lake": at(3), "files": at(3)})
-    start = go_on("sales", "new", at(-1), found, NOTHING)
+    found = reconcile_sinks("sales", "new", at(-1), None, {"lake": at(3), "files": at(3)})
+    start = plan_resume("sales", "new", at(-1), found, NOTHING)
     assert (start.done.epoch, start.lineage) == (3, "ours")
     assert start.moves_log
-    assert in_sinks("sales", "new", at(-1), [at(3), at(3)], {"lake": at(3)}) == [at(3), at(3)]
-    assert in_sinks("sales", "new", at(-1), None, {}) is None
+    assert reconcile_sinks("sales", "new", at(-1), [at(3), at(3)], {"lake": at(3)}) == [at(3), at(3)]
+    assert reconcile_sinks("sales", "new", at(-1), None, {}) is None
 
 
 @pytest.mark.parametrize("endpoint", [None, [at(3)], [at(-1)]])
@@ -283,37 +283,37 @@ def test_with_a_lost_log_sinks_that_do_not_agree_are_refused(
     endpoint: list[RuntimeCheckpoint] | None,
 ) -> None:
     with pytest.raises(ConfigError, match="is lost, and its sinks do not stand at one epoch"):
-        in_sinks("sales", "new", at(-1), endpoint, {"files": at(2), "lake": at(3)})
+        reconcile_sinks("sales", "new", at(-1), endpoint, {"files": at(2), "lake": at(3)})
 
 
 def test_with_a_lost_log_a_sink_that_has_nothing_is_refused_beside_one_that_has_something() -> None:
     """It may have been about to commit its first rows."""
     with pytest.raises(ConfigError, match=r"do not stand at one epoch \(files at none, lake at 5\): restore"):
-        in_sinks("sales", "new", at(-1), None, {"lake": at(5), "files": None})
+        reconcile_sinks("sales", "new", at(-1), None, {"lake": at(5), "files": None})
     with pytest.raises(ConfigError, match=r"\(lake at none, the endpoint at 0\)"):
-        in_sinks("sales", "new", at(-1), [at(0)], {"lake": None})
-    assert in_sinks("sales", "new", at(-1), None, {"lake": None, "files": None}) is None
-    assert in_sinks("sales", "new", at(-1), [at(-1)], {"lake": None}) == [at(-1)]
-    assert in_sinks("sales", "ours", at(5), None, {"lake": at(5), "files": None}) is None
+        reconcile_sinks("sales", "new", at(-1), [at(0)], {"lake": None})
+    assert reconcile_sinks("sales", "new", at(-1), None, {"lake": None, "files": None}) is None
+    assert reconcile_sinks("sales", "new", at(-1), [at(-1)], {"lake": None}) == [at(-1)]
+    assert reconcile_sinks("sales", "ours", at(5), None, {"lake": at(5), "files": None}) is None
 
 
 def test_a_sink_that_has_lost_its_rows_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"sink lake has nothing, and .* up to epoch 2: restore it"):
-        in_sinks("sales", "ours", at(5), None, {"lake": None}, had_rows={"lake": 2})
+        reconcile_sinks("sales", "ours", at(5), None, {"lake": None}, had_rows={"lake": 2})
     with pytest.raises(
         ConfigError, match=r"sink lake stands at epoch 1, and .* up to epoch 2: it was restored"
     ):
-        in_sinks("sales", "ours", at(5), None, {"lake": at(1)}, had_rows={"lake": 2})
-    assert in_sinks("sales", "ours", at(5), None, {"lake": at(2)}, had_rows={"lake": 2}) is None
+        reconcile_sinks("sales", "ours", at(5), None, {"lake": at(1)}, had_rows={"lake": 2})
+    assert reconcile_sinks("sales", "ours", at(5), None, {"lake": at(2)}, had_rows={"lake": 2}) is None
 
 
 def test_with_a_lost_log_dead_letters_of_a_later_epoch_are_refused() -> None:
     """They are committed first, and few epochs have any."""
     with pytest.raises(ConfigError, match=r"\(lake at 4, dead letters at 5\)"):
-        in_sinks("sales", "new", at(-1), None, {"lake": at(4)}, dead=at(5))
+        reconcile_sinks("sales", "new", at(-1), None, {"lake": at(4)}, dead=at(5))
     with pytest.raises(ConfigError, match=r"\(lake at none, dead letters at 0\)"):
-        in_sinks("sales", "new", at(-1), None, {"lake": None}, dead=at(0))
-    assert in_sinks("sales", "new", at(-1), None, {"lake": at(4)}, dead=at(2)) == [at(4)]
+        reconcile_sinks("sales", "new", at(-1), None, {"lake": None}, dead=at(0))
+    assert reconcile_sinks("sales", "new", at(-1), None, {"lake": at(4)}, dead=at(2)) == [at(4)]
 
 
 def test_sinks_that_went_back_do_not_follow_an_endpoint_that_comes_forward_again() -> None:
@@ -321,16 +321,16 @@ def test_sinks_that_went_back_do_not_follow_an_endpoint_that_comes_forward_again
     with pytest.raises(
         ConfigError, match=r"stands at epoch 5, .* ends with epoch 2, so that lake would lack"
     ):
-        in_sinks("sales", "ours", at(2), [at(5)], {"lake": at(1)})
+        reconcile_sinks("sales", "ours", at(2), [at(5)], {"lake": at(1)})
     with pytest.raises(ConfigError, match="so that dead letters would lack what is between"):
-        in_sinks("sales", "ours", at(2), [at(5)], {}, went_back=True)
-    assert in_sinks("sales", "ours", at(2), [at(5)], {}) == [at(5)]
-    assert in_sinks("sales", "ours", at(2), [at(3)], {"lake": at(2)}) == [at(3)], "it is run again"
+        reconcile_sinks("sales", "ours", at(2), [at(5)], {}, went_back=True)
+    assert reconcile_sinks("sales", "ours", at(2), [at(5)], {}) == [at(5)]
+    assert reconcile_sinks("sales", "ours", at(2), [at(3)], {"lake": at(2)}) == [at(3)], "it is run again"
 
 
 def test_a_log_in_which_nothing_was_decided_yet_is_not_lost() -> None:
     """It crashed when some shards, or all, had committed the first epoch of all."""
     for endpoint in ([at(0), at(-1)], [at(-1), at(0)], [at(0), at(0)]):
-        assert in_sinks("sales", "ours", at(-1), endpoint, {"lake": None, "files": None}) == endpoint
+        assert reconcile_sinks("sales", "ours", at(-1), endpoint, {"lake": None, "files": None}) == endpoint
     with pytest.raises(ConfigError, match="is lost"):
-        in_sinks("sales", "new", at(-1), [at(0), at(-1)], {"lake": None})
+        reconcile_sinks("sales", "new", at(-1), [at(0), at(-1)], {"lake": None})

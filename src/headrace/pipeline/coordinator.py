@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from headrace.errors import ConfigError, Fenced, Transient
 from headrace.model.checkpoints import JsonObject
-from headrace.pipeline.committing import Committing, Patience, graver
+from headrace.pipeline.committing import Committing, Patience
+from headrace.pipeline.recovery import finish_decided, open_log, start_sinks
 from headrace.pipeline.recovery_log import REWINDS, Decision, Recovered, RecoveryLog
 from headrace.sinks.contract import Epoch, Sink
 
@@ -60,33 +61,18 @@ class Coordinator:
         return self._committing.stuck
 
     def start(self, plan: JsonObject | None = None) -> Recovered:
-        """Fences off everybody before, finishes what they decided, and removes what they did not.
+        """Fences off every coordinator before, finishes what they decided, and removes what they did not.
 
         `plan` is how the first epoch of all will run (`RecoveryLog.open`). A sink that cannot be started
-        holds up no other. What `move_to` began with `rewinds` is not finished here: `Recovered.rewinds` says
-        so.
+        holds up no other. A rewind that `move_to` began is not finished here: `Recovered.rewinds` says so.
         """
-        recovered = self._log.open(plan)
-        self._observe("opened")
-        decision = recovered.decision
-        handles = decision.handles if decision else {}
-        self._decided = decision.epoch if decision else None
-        unstarted: dict[str, Exception] = {}
-        for sink in self._sinks:
-            if sink.cannot_undo and sink.name in handles:
-                self._kept[sink.name] = handles[sink.name]
-            try:
-                sink.start(self._decided, handles.get(sink.name), recovered.fence)
-            except Fenced:
-                raise  # whoever took over makes order
-            except Exception as error:  # noqa: BLE001 - it is raised when the others have had their turn
-                unstarted[sink.name] = error
-        if decision is not None and not recovered.is_settled and not recovered.rewinds:
-            self._refuse_missing(decision)
-            self._commit_all(decision, unstarted)
-            self._log.settle()
-        if unstarted:
-            raise graver(unstarted.values())
+        recovered = open_log(self._log, plan, self._observe)
+        if decision := recovered.decision:
+            self._decided = decision.epoch
+            final = {sink.name for sink in self._sinks if sink.cannot_undo}
+            self._kept = {name: handle for name, handle in decision.handles.items() if name in final}
+        unstarted = start_sinks(self._sinks, recovered)
+        finish_decided(self._log, recovered, self._sinks, self._committing, unstarted)
         return recovered
 
     def run(
@@ -128,7 +114,7 @@ class Coordinator:
         self._decide(decision, plan)
         self._decided = number
         self._observe("decided")
-        self._commit = self._commits.submit(self._commit_all, decision)
+        self._commit = self._commits.submit(self._committing.commit, decision)
         return True
 
     def is_decided(self, number: int) -> bool:
@@ -199,19 +185,6 @@ class Coordinator:
                 self._closing.wait(pauses.next())
             else:
                 return
-
-    def _commit_all(self, decision: Decision, unstarted: Mapping[str, Exception] | None = None) -> None:
-        self._committing.commit(decision, unstarted)
-
-    def _refuse_missing(self, decision: Decision) -> None:
-        left = {name for name, handle in decision.handles.items() if handle}
-        missing = left - {sink.name for sink in self._sinks}
-        if missing:
-            raise ConfigError(
-                f"epoch {decision.epoch} was decided with the sinks {', '.join(sorted(missing))}, which are "
-                "not configured any more: configure them until the materialization has been stopped in good "
-                "order, then remove them"
-            )
 
     def _abort(self, number: int, handles: dict[str, JsonObject]) -> None:
         for sink in self._sinks:

@@ -7,18 +7,16 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from headrace.errors import ConfigError, HeadraceError, Transient
 from headrace.faults import reached
 from headrace.model.checkpoints import JsonObject
-from headrace.pipeline.binding_sink import BindingSink
 from headrace.pipeline.combine import candidates, combiner
 from headrace.pipeline.connector_sink import ConnectorSink
 from headrace.pipeline.content import content_digest
@@ -28,11 +26,11 @@ from headrace.pipeline.frames import MakeFrame
 from headrace.pipeline.planning import Planned
 from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.quality import Split, check_rules, drops_rows, judged
-from headrace.pipeline.recovery import GoOn, check_content, go_on, in_sinks
-from headrace.pipeline.recovery_log import ALL, Recovered, RecoveryLog, standing
-from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, check_sources, read_checkpoint
+from headrace.pipeline.recovery import Recovery, ResumePlan
+from headrace.pipeline.recovery_log import RecoveryLog
+from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint
 from headrace.pipeline.settings import MaterializationSettings
-from headrace.pipeline.sources import Reading, check_starts, combined_stream, rows_of, starts_of
+from headrace.pipeline.sources import Reading, combined_stream, rows_of
 from headrace.pipeline.spark_checkpoint import CheckpointFolder, read_folder, read_offsets, write_folder
 from headrace.pipeline.spark_failures import failure_of, wrong_rows
 from headrace.pipeline.winners import Contest
@@ -186,101 +184,26 @@ class Pipeline:
             return Contest(winner, order), make
         return None, combiner(binding.collection, binding.values, with_document=has_document)
 
-    def _recover(self, folder: CheckpointFolder) -> GoOn:
-        name = self._settings.name
-        starts = starts_of(self._readings)
-        plan = {"lineage": str(uuid4()), "shards": self._settings.shards, **starts}
-        # Before sinks are given handles of what may have been another format, in another place.
-        self._logged(self._log.read())
-        recovered = self._coordinator.start(plan)
-        check_starts(self._readings, recovered.plan)
-        logged = self._logged(recovered)
-        endpoint: Sequence[RuntimeCheckpoint] | None = None
-        if self._connector is not None and self._connector.opened is not None:
-            where = f"materialization {name!r}, endpoint"
-            endpoint = [self._checkpoint(raw, where) for raw in self._connector.opened]
-        if recovered.rewinds:
-            assert recovered.decision is not None
-            self._rewind(recovered.decision.epoch)
-        committed = self._committed()
-        endpoint = in_sinks(
-            name,
-            recovered.plan["lineage"],
-            logged,
-            endpoint,
-            committed,
-            # An endpoint that went back takes sinks along: they need no more than it has.
-            had_rows=self._had_rows(committed, min(one.epoch for one in (logged, *(endpoint or ())))),
-            dead=self._dead_committed() if logged.epoch < 0 else None,
-            went_back=recovered.went_back and self._dead_letters is not None,
-        )
-        start = go_on(name, recovered.plan["lineage"], logged, endpoint, folder)
-        check_content(name, start.ahead, self._content)
-        if start.moves_log:
-            log.warning("materialization %r: %s", name, start.moves_log)
-            if start.is_rewound:
-                for sink in self._going_back():
-                    sink.refuse_rewind(start.done.epoch)
-            moved = {**self._log.plan, "lineage": start.lineage}
-            done = start.done
-            # Said first: if only some sinks have gone back when we die, the next start takes the others.
-            self._coordinator.move_to(
-                done.epoch, done.to_json(), start.moves_log, moved, rewinds=start.is_rewound
-            )
-            if start.is_rewound:
-                self._rewind(done.epoch)
-        self._lineage, self._ahead = start.lineage, start.ahead
-        if self._connector is not None:
-            self._connector.take_over(start.done.to_json(), start.ahead.to_json() if start.ahead else None)
+    def _recover(self, folder: CheckpointFolder) -> ResumePlan:
+        deliveries = {binding.delivery for binding in self._planned.validated.bindings}
+        resume = Recovery(
+            self._settings.name,
+            self._settings.shards,
+            self._log,
+            self._coordinator,
+            self._readings,
+            self._sources,
+            self._content,
+            self._connector,
+            self._row_sinks,
+            self._dead_letters,
+            has_staged_rows=Delivery.STAGED in deliveries,
+        ).run(folder)
+        self._lineage, self._ahead = resume.lineage, resume.ahead
         self._combining = [self._combining_of(index) for index in range(len(self._readings))]
-        return start
+        return resume
 
-    def _committed(self) -> dict[str, RuntimeCheckpoint | None]:
-        """What readers see, as each sink tells it; None of one that has nothing, or cannot tell."""
-        found: dict[str, RuntimeCheckpoint | None] = {}
-        for sink in self._row_sinks:
-            raw, where = sink.committed(), f"materialization {self._settings.name!r}, sink {sink.name}"
-            found[sink.name] = None if raw is None else self._checkpoint(raw, where)
-        if self._connector is not None and self._connector.opened is None:
-            deliveries = {binding.delivery for binding in self._planned.validated.bindings}
-            if Delivery.STAGED in deliveries:  # what it has staged is known to the log alone
-                found[self._connector.name] = None
-        return found
-
-    def _had_rows(self, committed: Mapping[str, RuntimeCheckpoint | None], last: int) -> dict[str, int]:
-        """Which epoch was the last, up to one, to bring rows to sinks that stand before it."""
-        behind = [name for name, checkpoint in committed.items() if checkpoint and checkpoint.epoch < last]
-        behind += [sink.name for sink in self._row_sinks if sink.can_tell and committed[sink.name] is None]
-        decisions = standing(self._log.recent(ALL)) if behind else []
-        return {
-            name: decision.epoch
-            for decision in decisions
-            for name in behind
-            if decision.epoch <= last and decision.handles.get(name, {}).get("rows")
-        }
-
-    def _dead_committed(self) -> RuntimeCheckpoint | None:
-        raw = None if self._dead_letters is None else self._dead_letters.committed()
-        # Not `check_sources`: they may have been somewhere else.
-        where = f"materialization {self._settings.name!r}, dead letters"
-        return None if raw is None else read_checkpoint(raw, self._settings.name, where)
-
-    def _going_back(self) -> list[DeadLetterSink | BindingSink]:
-        return [*([self._dead_letters] if self._dead_letters else ()), *self._row_sinks]
-
-    def _rewind(self, epoch: int) -> None:
-        """Takes all sinks back to an epoch that the log was moved to, and says when they are there."""
-        self._log.verify()
-        for sink in self._going_back():
-            sink.rewind(epoch)
-        self._log.settle()
-
-    def _checkpoint(self, raw: JsonObject, where: str) -> RuntimeCheckpoint:
-        checkpoint = read_checkpoint(raw, self._settings.name, where)
-        check_sources(checkpoint, self._sources, where)
-        return checkpoint
-
-    def _rebuild(self, folder: Path, start: GoOn) -> None:
+    def _rebuild(self, folder: Path, start: ResumePlan) -> None:
         if (folder / "state").exists() and start.done.epoch >= 0:
             raise ConfigError(
                 f"materialization {self._settings.name!r}: {folder} does not go on after epoch "
@@ -289,10 +212,6 @@ class Pipeline:
             )
         log.info("materialization %r: making %s: %s", self._settings.name, folder, start.rebuilds_folder)
         write_folder(folder, start.lineage, start.done.epoch, start.offsets)
-
-    def _logged(self, recovered: Recovered) -> RuntimeCheckpoint:
-        where = f"materialization {self._settings.name!r}, recovery log"
-        return self._checkpoint(recovered.runtime_checkpoint, where)
 
     def _stream(self, folder: Path) -> None:
         trigger = self._settings.trigger

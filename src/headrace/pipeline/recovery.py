@@ -1,21 +1,39 @@
-"""Where a materialization goes on, from what the endpoint, the recovery log and Spark's folder say.
+"""What happens between a start and the first epoch, in this order; the rules are pure functions at the end.
 
-An endpoint that keeps checkpoints outranks the log, and the log outranks the folder. Everything here is a
-function of plain values; who calls it does what it says.
+The log is opened, which fences off every coordinator before. The sinks are started, and what was decided is
+committed. Then endpoint, sinks, log and Spark's checkpoint folder are compared: an endpoint that keeps
+checkpoints takes precedence over the log, and the log over the folder. If the endpoint was restored to an
+older epoch, the sinks are rewound to it. Last, tasks of the previous coordinator are fenced off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
-from headrace.errors import CheckpointConflict, ConfigError
-from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint
+from headrace.errors import CheckpointConflict, ConfigError, Fenced
+from headrace.model.checkpoints import JsonObject
+from headrace.pipeline.committing import Committing, graver
+from headrace.pipeline.recovery_log import ALL, Decision, Recovered, RecoveryLog, standing
+from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, check_sources, read_checkpoint
+from headrace.pipeline.sources import Reading, check_starts, starts_of
 from headrace.pipeline.spark_checkpoint import CheckpointFolder
+from headrace.sinks.contract import Sink
+
+if TYPE_CHECKING:
+    from headrace.pipeline.binding_sink import BindingSink
+    from headrace.pipeline.connector_sink import ConnectorSink
+    from headrace.pipeline.coordinator import Coordinator
+    from headrace.pipeline.dead_letters import DeadLetterSink
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class GoOn:
+class ResumePlan:
     """What to do before the query starts."""
 
     lineage: str
@@ -33,19 +51,203 @@ class GoOn:
     """Why the folder has to be made anew; empty if it is right."""
 
 
-def go_on(
+@dataclass(frozen=True)
+class Recovery:
+    """All that takes part in the epochs of a materialization, and what its checkpoints are compared with."""
+
+    name: str
+    shards: int
+    """How many the first epoch of all has."""
+    log: RecoveryLog
+    coordinator: Coordinator
+    readings: list[Reading]
+    sources: tuple[str, ...]
+    """What each binding reads, and where its rows go."""
+    definition: str
+    """Digest of what makes rows of the sources into rows of the endpoint."""
+    connector: ConnectorSink | None
+    row_sinks: Sequence[BindingSink]
+    dead_letters: DeadLetterSink | None
+    has_staged_rows: bool
+    """True if the connector stages rows and applies them after the decision."""
+
+    def run(self, folder: CheckpointFolder) -> ResumePlan:
+        """Brings all of them to one epoch and returns where to resume. The caller rebuilds Spark's folder."""
+        self._logged(self.log.read())  # before sinks get handles of another format, or of another location
+        first_plan = {"lineage": str(uuid4()), "shards": self.shards, **starts_of(self.readings)}
+        recovered = self.coordinator.start(first_plan)  # open_log, start_sinks, finish_decided
+        check_starts(self.readings, recovered.plan)
+        logged, endpoint = self._logged(recovered), self._in_endpoint()
+        if recovered.rewinds:
+            assert recovered.decision is not None
+            self._rewind_sinks(recovered.decision.epoch)
+        endpoint = self._reconcile(recovered, logged, endpoint)
+        resume = plan_resume(self.name, recovered.plan["lineage"], logged, endpoint, folder)
+        check_definition(self.name, resume.ahead, self.definition)
+        if resume.moves_log:
+            self._move_log(resume)
+        self._fence_previous_tasks(resume)
+        return resume
+
+    def _in_endpoint(self) -> Sequence[RuntimeCheckpoint] | None:
+        """Returns the checkpoint of each shard; None if the endpoint keeps none."""
+        if self.connector is None or self.connector.opened is None:
+            return None
+        where = f"materialization {self.name!r}, endpoint"
+        return [self._checkpoint(raw, where) for raw in self.connector.opened]
+
+    def _reconcile(
+        self, recovered: Recovered, logged: RuntimeCheckpoint, endpoint: Sequence[RuntimeCheckpoint] | None
+    ) -> Sequence[RuntimeCheckpoint] | None:
+        committed = self._in_sinks()
+        return reconcile_sinks(
+            self.name,
+            recovered.plan["lineage"],
+            logged,
+            endpoint,
+            committed,
+            # An endpoint that was rolled back takes the sinks along: they need no more than it has.
+            had_rows=self._had_rows(committed, min(one.epoch for one in (logged, *(endpoint or ())))),
+            dead=self._in_dead_letters() if logged.epoch < 0 else None,
+            went_back=recovered.went_back and self.dead_letters is not None,
+        )
+
+    def _move_log(self, resume: ResumePlan) -> None:
+        log.warning("materialization %r: %s", self.name, resume.moves_log)
+        done = resume.done
+        if resume.is_rewound:
+            for sink in self._rewindable():
+                sink.refuse_rewind(done.epoch)
+        moved = {**self.log.plan, "lineage": resume.lineage}
+        # Recorded first: if we die when only some sinks are rewound, the next start rewinds the others.
+        self.coordinator.move_to(
+            done.epoch, done.to_json(), resume.moves_log, moved, rewinds=resume.is_rewound
+        )
+        if resume.is_rewound:
+            self._rewind_sinks(done.epoch)
+
+    def _rewind_sinks(self, epoch: int) -> None:
+        """Rewinds all sinks to the epoch that the log was moved to, and records when they are there."""
+        self.log.verify()
+        for sink in self._rewindable():
+            sink.rewind(epoch)
+        self.log.settle()
+
+    def _fence_previous_tasks(self, resume: ResumePlan) -> None:
+        if self.connector is not None:
+            ahead = resume.ahead.to_json() if resume.ahead else None
+            self.connector.take_over(resume.done.to_json(), ahead)
+
+    def _in_sinks(self) -> dict[str, RuntimeCheckpoint | None]:
+        """Returns what readers see of each sink; None for one that has nothing, or cannot report it."""
+        found: dict[str, RuntimeCheckpoint | None] = {}
+        for sink in self.row_sinks:
+            raw, where = sink.committed(), f"materialization {self.name!r}, sink {sink.name}"
+            found[sink.name] = None if raw is None else self._checkpoint(raw, where)
+        if self.connector is not None and self.connector.opened is None and self.has_staged_rows:
+            found[self.connector.name] = None  # what it has staged is known to the log alone
+        return found
+
+    def _had_rows(self, committed: Mapping[str, RuntimeCheckpoint | None], last: int) -> dict[str, int]:
+        """Finds the last epoch up to `last` that brought rows to sinks that stand before it."""
+        behind = [name for name, checkpoint in committed.items() if checkpoint and checkpoint.epoch < last]
+        behind += [sink.name for sink in self.row_sinks if sink.can_tell and committed[sink.name] is None]
+        decisions = standing(self.log.recent(ALL)) if behind else []
+        return {
+            name: decision.epoch
+            for decision in decisions
+            for name in behind
+            if decision.epoch <= last and decision.handles.get(name, {}).get("rows")
+        }
+
+    def _in_dead_letters(self) -> RuntimeCheckpoint | None:
+        raw = None if self.dead_letters is None else self.dead_letters.committed()
+        # Not `check_sources`: they may have been stored elsewhere.
+        where = f"materialization {self.name!r}, dead letters"
+        return None if raw is None else read_checkpoint(raw, self.name, where)
+
+    def _rewindable(self) -> list[DeadLetterSink | BindingSink]:
+        return [*([self.dead_letters] if self.dead_letters else ()), *self.row_sinks]
+
+    def _logged(self, recovered: Recovered) -> RuntimeCheckpoint:
+        where = f"materialization {self.name!r}, recovery log"
+        return self._checkpoint(recovered.runtime_checkpoint, where)
+
+    def _checkpoint(self, raw: JsonObject, where: str) -> RuntimeCheckpoint:
+        checkpoint = read_checkpoint(raw, self.name, where)
+        check_sources(checkpoint, self.sources, where)
+        return checkpoint
+
+
+def open_log(recovery_log: RecoveryLog, plan: JsonObject | None, observe: Callable[[str], None]) -> Recovered:
+    """Fences off every coordinator before; `plan` is how the first epoch of all runs."""
+    recovered = recovery_log.open(plan)
+    observe("opened")
+    return recovered
+
+
+def start_sinks(sinks: Sequence[Sink], recovered: Recovered) -> dict[str, Exception]:
+    """Has each sink clean up after the previous coordinator; returns the errors by sink.
+
+    A sink that cannot be started holds up no other.
+    """
+    decision = recovered.decision
+    unstarted: dict[str, Exception] = {}
+    for sink in sinks:
+        handle = decision.handles.get(sink.name) if decision else None
+        try:
+            sink.start(decision.epoch if decision else None, handle, recovered.fence)
+        except Fenced:
+            raise  # the next coordinator cleans up
+        except Exception as error:  # noqa: BLE001 - raised when the others have had their turn
+            unstarted[sink.name] = error
+    return unstarted
+
+
+def finish_decided(
+    recovery_log: RecoveryLog,
+    recovered: Recovered,
+    sinks: Sequence[Sink],
+    committing: Committing,
+    unstarted: Mapping[str, Exception],
+) -> None:
+    """Commits the last decided epoch in every sink that could be started; raises why one could not.
+
+    A decision that rewinds sinks has nothing to commit; `Recovery` rewinds them.
+    """
+    decision = recovered.decision
+    if decision is not None and not recovered.is_settled and not recovered.rewinds:
+        _refuse_missing(decision, sinks)
+        committing.commit(decision, unstarted)
+        recovery_log.settle()
+    if unstarted:
+        raise graver(unstarted.values())
+
+
+def _refuse_missing(decision: Decision, sinks: Sequence[Sink]) -> None:
+    left = {name for name, handle in decision.handles.items() if handle}
+    missing = left - {sink.name for sink in sinks}
+    if missing:
+        raise ConfigError(
+            f"epoch {decision.epoch} was decided with the sinks {', '.join(sorted(missing))}, which are "
+            "not configured any more: configure them until the materialization has been stopped in good "
+            "order, then remove them"
+        )
+
+
+def plan_resume(
     name: str,
     lineage: str,
     logged: RuntimeCheckpoint,
     endpoint: Sequence[RuntimeCheckpoint] | None,
     folder: CheckpointFolder,
-) -> GoOn:
+) -> ResumePlan:
     """`lineage` is the log's; `endpoint` has a checkpoint for each shard, or None if it keeps none.
 
     A log in which nothing was decided yet takes over the endpoint's lineage: the log before it was lost.
     """
     if endpoint is None:
-        return _with_folder(GoOn(lineage, logged, _offsets(logged)), name, folder)
+        return _with_folder(ResumePlan(lineage, logged, _offsets(logged)), name, folder)
     theirs = next((checkpoint.lineage for checkpoint in endpoint if checkpoint.epoch >= 0), lineage)
     is_lost = logged.epoch < 0 and theirs != lineage
     lineage = theirs if is_lost else lineage
@@ -61,11 +263,11 @@ def go_on(
         move = f"the endpoint stands at epoch {low.epoch}, of which the recovery log knows nothing"
     ahead = high if high.epoch > low.epoch else None
     begun = {ahead.epoch: _offsets(ahead)[ahead.epoch]} if ahead else {}
-    start = GoOn(lineage, low, {**_offsets(low), **begun}, ahead, move, logged.epoch > low.epoch)
+    start = ResumePlan(lineage, low, {**_offsets(low), **begun}, ahead, move, logged.epoch > low.epoch)
     return _with_folder(start, name, folder)
 
 
-def in_sinks(
+def reconcile_sinks(
     name: str,
     lineage: str,
     logged: RuntimeCheckpoint,
@@ -166,7 +368,7 @@ def _epoch(checkpoint: RuntimeCheckpoint | None) -> str:
     return str(checkpoint.epoch) if checkpoint is not None and checkpoint.epoch >= 0 else "none"
 
 
-def check_content(name: str, ahead: RuntimeCheckpoint | None, content: str) -> None:
+def check_definition(name: str, ahead: RuntimeCheckpoint | None, content: str) -> None:
     """Refuses to finish an epoch by other rules than it was begun by: its shards would not fit together."""
     if ahead is not None and ahead.content not in ("", content):
         raise ConfigError(
@@ -201,7 +403,7 @@ def _extremes(
     return low, high
 
 
-def _with_folder(start: GoOn, name: str, folder: CheckpointFolder) -> GoOn:
+def _with_folder(start: ResumePlan, name: str, folder: CheckpointFolder) -> ResumePlan:
     if not folder.lineage:
         why = "there is none yet"
     elif folder.lineage != start.lineage:
