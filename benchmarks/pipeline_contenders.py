@@ -30,6 +30,7 @@ from benchmarks.pipeline_input import (
     execute,
 )
 from headrace.connectors.postgres.connections import connect
+from headrace.errors import HeadraceError
 from headrace.pipeline.combine import combiner
 from headrace.pipeline.guarantee import Compiled
 from headrace.pipeline.progress import EpochProgress
@@ -100,6 +101,9 @@ class Ours(Contender):
         pass
 
     def state(self, name: str, text: str) -> None:
+        pass
+
+    def failed(self, name: str, error: HeadraceError) -> None:
         pass
 
     def epoch(self, name: str, progress: EpochProgress) -> None:

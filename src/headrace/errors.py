@@ -108,6 +108,10 @@ class EndpointError(Terminal):
     """The endpoint refused what it was asked, and would refuse it again."""
 
 
+class SparkRefused(Terminal):
+    """Spark refuses a plan, a setting or a credential, and would refuse it again."""
+
+
 class EndpointUnavailable(Transient):
     """The endpoint cannot be reached, or gave up in the middle."""
 

@@ -46,14 +46,15 @@ class ObjectStore:
     `what`, where a call has it, completes the sentence "the store cannot ...".
     """
 
-    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None, *, writes: bool = True) -> None:
+        """Who `writes` has a folder made where there is none; for who does not, it has to be there."""
         self.url = url
         parts = urlsplit(url)
         # A file that is put is in the page cache only; nothing is announced before it is synced.
         self._folder = Path(unquote(parts.path)) if parts.scheme == "file" else None
         self._known_folders: set[Path] = set()  # that are synced in the folder above them
         self._unsure: set[str] = set()  # paths whose sync is not known to have succeeded
-        if self._folder is not None:
+        if self._folder is not None and writes:
             self._make_folder(self._folder)
         config = dict(options or {})
         client = {**_TIMEOUTS, **config.pop("client_options", {})}

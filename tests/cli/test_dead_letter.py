@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,8 @@ from devtools.kafka_broker import KafkaBroker
 from headrace.cli.dead_letter import dead_letter, parse_since, read_corrected, send_again
 from headrace.config import load_config
 from headrace.errors import ConfigError, EndpointUnavailable, SchemaError
-from headrace.pipeline.dead_letter_replay import Batch, ReplayLog, Sent, source_of
+from headrace.objects import ObjectStore
+from headrace.pipeline.dead_letter_replay import Batch, ReplayLog, Sent, replay, source_of
 from headrace.pipeline.dead_letter_store import DeadLetter, read_dead_letters
 from headrace.pipeline.dead_letter_targets import Targets, record_batch
 from headrace.pipeline.settings import KafkaSource, PipelineSettings
@@ -75,14 +77,14 @@ class World:
         staged.mkdir(parents=True)
         (staged / "half.parquet").write_text("not yet")
 
-    def write(self, epoch: int, rows: list[dict[str, Any]], rules: list[str]) -> None:
+    def write(self, epoch: int, rows: list[dict[str, Any]], rules: list[str], binding: int = 0) -> None:
         sources = [{"_lsn": row["_lsn"], "_row": row["_row"]} for row in rows]
         if self._places:
             sources = [self._places[row["id"] - 1] for row in rows]
         table = pa.table(
             {
                 "collection": ["orders"] * len(rows),
-                "binding": pa.array([0] * len(rows), pa.int32()),
+                "binding": pa.array([binding] * len(rows), pa.int32()),
                 "failed_at": pa.array([AT + timedelta(hours=epoch)] * len(rows), pa.timestamp("us", "UTC")),
                 "rules": [rules] * len(rows),
                 "row": [json.dumps(row) for row in rows],
@@ -428,3 +430,51 @@ def test_what_came_from_elsewhere_cannot_be_sent(tmp_path: Path) -> None:
     world = World(tmp_path, ", source: {format: rate, order_by: [timestamp]}")
     with pytest.raises(ConfigError, match="came from Spark's format 'rate', to which nothing can be sent"):
         world.run("replay", "sales")
+
+
+def test_a_row_that_another_binding_has_taken_is_not_sent_again(tmp_path: Path) -> None:
+    """Both read what is sent, and that one would have it twice."""
+    also = "}, {collection: orders, resource: {table: others}"
+    world = World(tmp_path, also)
+    with pytest.raises(
+        ConfigError, match=r"binding 2 of materialization 'sales' reads what dead letter .* taken"
+    ):
+        send_again(world.settings, lambda _: None, epoch=2, dry_run=True)
+    world.write(3, ROWS[2:], ["priced"], binding=1)
+    assert send_again(world.settings, lambda _: None, epoch=2) == "1 dead letter sent"
+    other = replace(world.settings.materializations[0], name="other", dead_letters=None)
+    with pytest.raises(ConfigError, match="binding 1 of materialization 'other' reads"):
+        send_again(world.settings, lambda _: None, epoch=2, again=True, readers=(other,))
+
+
+def test_a_row_that_was_sent_again_for_another_materialization_is_not_sent_once_more(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (one,) = world.settings.materializations
+    other = replace(one, name="other")
+    shutil.copytree(world.folder, world.folder.with_name("materialization=other"))
+    assert send_again(world.settings, lambda _: None, readers=(one, other)) == "3 dead letters sent"
+    with pytest.raises(ConfigError, match=r"binding 1 of materialization 'sales' reads .* and has taken"):
+        send_again(replace(world.settings, materializations=(other,)), lambda _: None, readers=(one, other))
+
+
+def test_a_message_is_sent_once_for_bindings_of_several_collections(tmp_path: Path) -> None:
+    place = {"topic": "orders", "partition": 0, "offset": 7}
+    letters = [
+        DeadLetter("sales", collection, binding, 1, AT, ("priced",), "{}", json.dumps(place))
+        for binding, collection in enumerate(("orders", "customers"))
+    ]
+    log = ReplayLog(ObjectStore(tmp_path.as_uri()), "sales")
+    sent: list[Batch] = []
+    assert replay(log, letters, sent.append) == 1
+    assert replay(log, letters, sent.append) == 0
+    assert [len(batch.letters) for batch in sent] == [1]
+
+
+def test_bytes_that_are_no_text_are_not_sent_as_they_are_shown(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.write(3, [{"id": 1, "base64": "eP8=", "_lsn": 10, "_row": 0}], ["encoding", "json"])
+    with pytest.raises(
+        ConfigError, match="is no text in UTF-8, and would be dropped again: correct such rows"
+    ):
+        send_again(world.settings, lambda _: None)
+    assert send_again(world.settings, lambda _: None, epoch=1) == "2 dead letters sent"

@@ -68,7 +68,11 @@ def test_from_the_first_epoch_to_an_orderly_end(
     assert 0 <= lag["seconds"] <= since(begun)
 
     process = subprocess.Popen(
-        headrace("run", str(file), "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        headrace("run", str(file), "--json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
     )
     assert process.stdout is not None
     try:
@@ -82,7 +86,7 @@ def test_from_the_first_epoch_to_an_orderly_end(
                 scenario.write(50)
             if done == 100:
                 break
-        process.send_signal(signal.SIGTERM)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     finally:
         process.kill()
@@ -106,7 +110,11 @@ def test_from_the_first_epoch_to_an_orderly_end(
 def test_how_far_a_collection_is_ahead(make_scenario: MakeScenario) -> None:
     scenario, _ = make_scenario("collection", "sqlite")
     file = scenario.configure()
-    assert status_of(file)["lag"][0]["rows"] == 0, "there is no table yet"
+    (lag,) = status_of(file)["lag"]
+    assert lag["rows"] is None
+    assert lag["why"].startswith("there is no catalog at ")
+    assert not scenario.data.exists(), "who only looks makes nothing"
+    assert not scenario.state.exists()
     begun = time.time()
     scenario.write(30)
     scenario.write(20)

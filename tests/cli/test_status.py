@@ -122,3 +122,15 @@ def test_a_sink_that_does_not_commit_is_named(file: Path, log: RecoveryLog) -> N
     assert status_of(file)["stuck"] == {}, "it has committed since"
     decide(log, 1, lake={"staged": "z"})
     assert status_of(file)["stuck"] == {}, "that was of another epoch"
+
+
+def test_a_run_that_fails_is_not_hidden_by_what_was_decided(file: Path, log: RecoveryLog) -> None:
+    log.tell_failure("the endpoint went away")
+    assert "the endpoint went away" in status_of(file)["failure"]
+    assert "failed, and no epoch since" in run_status(file)
+    decide(log, 0, connector={})
+    assert status_of(file)["failure"] == ""
+    log.tell_failure("it went away again")
+    assert status_of(file)["failure"].endswith(": it went away again")
+    log.tell_failure("")
+    assert status_of(file)["failure"] == ""

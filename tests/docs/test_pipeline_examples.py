@@ -56,8 +56,10 @@ def shown(command: str) -> list[str]:
     return without_times(lines.rpartition("    ...\n")[2])
 
 
-def test_the_file_of_the_readme_is_the_example() -> None:
-    assert blocks_of(README)[0] == EXAMPLE.read_text()
+def test_the_files_of_the_readme_are_the_examples() -> None:
+    first, *_, last = blocks_of(README)
+    assert first == EXAMPLE.read_text()
+    assert first.partition("materializations:")[0] + last == (ROOT / "examples/sinks.yaml").read_text()
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/sinks.md"])

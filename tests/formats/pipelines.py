@@ -26,6 +26,7 @@ from devtools.kafka_broker import KafkaBroker
 from devtools.postgres_server import PostgresServer
 from devtools.redis_server import RedisServer
 from headrace.config import load_config
+from headrace.errors import HeadraceError
 from headrace.pipeline.guarantee import Compiled
 from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.runner import Runner
@@ -56,10 +57,13 @@ class Reports:
         pass
 
     def state(self, name: str, text: str) -> None:
-        if text.startswith(("failed", "stopped")):
+        if text.startswith("failed"):
             self.failures[name].append(text)
         if len(self.failures[name]) >= _FAILURES:
             self._stop()
+
+    def failed(self, name: str, error: HeadraceError) -> None:
+        self.failures[name].append(error.message)
 
     def epoch(self, name: str, progress: EpochProgress) -> None:
         self.epochs[name].append(progress.epoch)

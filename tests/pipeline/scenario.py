@@ -15,6 +15,7 @@ import yaml
 from confluent_kafka import Producer
 
 from headrace.config import load_config
+from headrace.errors import HeadraceError
 from headrace.ingest.iceberg.settings import embedded_catalog
 from headrace.ingest.iceberg.tables import Tables
 from headrace.model.collections import Collection
@@ -55,6 +56,9 @@ class Recorder:
 
     def state(self, name: str, text: str) -> None:
         self.states.append(text)
+
+    def failed(self, name: str, error: HeadraceError) -> None:
+        self.states.append(f"stopped: {error.message}")
 
     def epoch(self, name: str, progress: EpochProgress) -> None:
         self.epochs.append(progress)

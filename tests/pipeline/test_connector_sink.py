@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.connectors.sqlite import SqliteConnector
-from headrace.errors import CheckpointMoved
+from headrace.errors import CheckpointMoved, ProtocolError
 from headrace.model.checkpoints import START, JsonObject
 from headrace.pipeline.connector_sink import ConnectorSink
 from headrace.pipeline.planning import apply, plan
@@ -20,7 +20,7 @@ from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, read_checkpo
 from headrace.pipeline.settings import BindingSettings, CollectionSource, MaterializationSettings
 from headrace.pipeline.shards import shard_ranges
 from headrace.pipeline.transaction import ShardJob, ShardResult, transact
-from headrace.protocol.messages import StartedCommit
+from headrace.protocol.messages import Delivery, StartedCommit
 from headrace.protocol.stream import ConnectorStream
 from headrace.sinks.contract import Epoch
 from headrace.testing import samples
@@ -46,7 +46,7 @@ class Endpoint:
         self._job = ShardJob(self.settings, self.planned.materialization, ranges, START, START)
 
     def driver(self) -> ConnectorSink:
-        sink = ConnectorSink(self.settings, self.planned.materialization, lambda: SHARDS)
+        sink = ConnectorSink(self.settings, self.planned.materialization, lambda: SHARDS, ())
         sink.start(None, None, 1)
         return sink
 
@@ -227,3 +227,15 @@ def test_a_handle_is_empty_when_nothing_is_left_to_commit_or_to_keep(
     assert list(kept["connector_checkpoints"].values()) == [{"seen": 1}] * SHARDS
     state[0], driver.opened = None, None
     assert driver.prepare(epoch, Combined([])), "it is told of the commit"
+
+
+def test_a_connector_whose_checkpoints_are_not_those_of_its_delivery_is_refused(
+    endpoint: Endpoint,
+) -> None:
+    planned = endpoint.planned.materialization
+    staged = ConnectorSink(endpoint.settings, planned, lambda: SHARDS, {Delivery.STAGED})
+    with pytest.raises(ProtocolError, match="stages rows until Acknowledge, and yet Opened has a runtime"):
+        staged.start(None, None, 1)
+    forgetful = ConnectorSink(endpoint.settings, planned, lambda: SHARDS, {Delivery.TRANSACTIONAL})
+    with pytest.raises(ProtocolError, match="and yet Opened has no runtime checkpoint"):
+        forgetful._check_deliveries()

@@ -10,18 +10,21 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.errors import CheckpointMoved, ConfigError, Fenced, StreamBroken
+from headrace.errors import CheckpointMoved, ConfigError, Fenced, SchemaError, StreamBroken
+from headrace.ingest.iceberg.settings import embedded_catalog
+from headrace.ingest.iceberg.tables import Tables
 from headrace.model.collections import Collection
 from headrace.pipeline.coordinator import Coordinator, Patience
 from headrace.pipeline.places import open_recovery_log
 from headrace.pipeline.quality import Split, judged
 from headrace.pipeline.runner import Runner
-from headrace.pipeline.settings import Limits, PipelineSettings, Trigger
+from headrace.pipeline.settings import Action, Limits, PipelineSettings, Trigger
 from headrace.testing.runtime import combine
 from tests.pipeline.scenario import COLLECTION, SCHEMA, Recorder
 from tests.pipeline.scenarios import MakeScenario, sqlite_columns
@@ -147,6 +150,9 @@ def test_several_bindings_are_one_epoch(make_scenario: MakeScenario) -> None:
 def test_a_pipeline_waits_for_its_table(make_scenario: MakeScenario) -> None:
     scenario, view = make_scenario("collection", "sqlite")
     scenario.data.mkdir()
+    with pytest.raises(ConfigError, match=r"there is no catalog at .*catalog\.db: start `headrace serve`"):
+        scenario.run()
+    Tables(embedded_catalog(scenario.data)).load("orders")  # makes an empty catalog, as a server does
     with pytest.raises(ConfigError, match="collection 'orders' has no table yet: write to it first"):
         scenario.run()
     recorder = Recorder()
@@ -154,7 +160,7 @@ def test_a_pipeline_waits_for_its_table(make_scenario: MakeScenario) -> None:
     running = threading.Thread(target=runner.run)
     running.start()
     try:
-        wait_until(lambda: "waiting for collection orders" in recorder.states)
+        wait_until(lambda: any("waiting: collection 'orders' has no" in state for state in recorder.states))
         scenario.write(60)
         wait_until(lambda: len(recorder.epochs) == 1)
         log = open_recovery_log(scenario.settings(), "view")
@@ -232,3 +238,24 @@ def test_one_that_was_taken_over_is_not_started_again(
     with pytest.raises(Fenced, match="was taken over by"):
         scenario.run()
     assert view() == []
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_postgres_cannot_take_is_a_dead_letter(make_scenario: MakeScenario) -> None:
+    scenario, view = make_scenario("collection", "postgres")
+    order = {"customer": "ann", "orders": 1, "cents": 5, "largest": 5, "note": "fine"}
+    changes = [{"note": "a\x00b"}, {"customer": "a\x00b"}, {"customer": long_key(12_016)}]
+    unfit = [{**order, **change} for change in changes]
+    good = [order, {**order, "customer": long_key(2600)}]
+    scenario._append([*unfit, *good])
+    with pytest.raises(SchemaError, match=r"the endpoint cannot take it \(endpoint:/(note|customer)\)"):
+        scenario.run()
+    (binding,) = scenario.settings().materializations[0].bindings
+    (epoch,) = scenario.run(bindings=(replace(binding, invalid=Action.DROP),)).epochs
+    assert (epoch.read, epoch.dead) == (5, 3)
+    assert combine(COLLECTION, view()) == combine(COLLECTION, good)
+
+
+def long_key(length: int) -> str:
+    """Of characters that cannot be compressed."""
+    return Random(length).randbytes(length).hex()[:length]

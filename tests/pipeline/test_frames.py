@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import reduce
@@ -168,6 +170,98 @@ def test_what_is_no_object_is_invalid(spark: SparkSession) -> None:
         assert "json" in row["_invalid"], text
         assert row["_is_valid"] is False, text
         assert row["_raw"] == ("null" if text is None else text)
+
+
+INEXACT = [
+    '{"id": 1, "tags": [1e400]}',
+    '{"id": 1, "tags": [-1e400]}',
+    '{"id": 1, "tags": [[{"a": 12345e305}]]}',
+    '{"id": 1, "tags": [0.1234567890123456789]}',
+    '{"id": 1, "tags": [12345678901234567890.5]}',
+    '{"id": 1, "tags": [1234567890123456789e0]}',
+    '{"id": 1, "tags": [1e-400]}',
+    '{"id": 1, "tags": [0.%s1]}' % ("0" * 400),
+    '{"id": 1, "tags": [1%s.0]}' % ("0" * 400),
+    '{"id": 1, "tags": ["x", 1.5, {"1.2345678901234567890": 1.2345678901234567890}]}',
+]
+EXACT = [
+    '{"id": 1, "tags": [0, -0.0, 1e300, 1.5e-300, 0.1, 0.30000000000000004, 5.6843418860808015e-14]}',
+    '{"id": 1, "tags": [4.9E-324, 2.2250738585072014E-308, 1.7976931348623157e308, 0e-400, 0.0e-999]}',
+    '{"id": 1, "tags": [123456789012345678901234567890, -9223372036854775809]}',
+    '{"id": 1, "tags": [1.000000000000000000000000, 0.5000000000000000000000, 100000000000000000000.0]}',
+    '{"id": 1, "tags": ["1e400", "Infinity", "!", {"Infinity": 1, "!": 2, "a,1.2345678901234567890,b": 3}]}',
+    '{"id": 1, "tags": ["0.1234567890123456789", "\\"Infinity\\""], "more": [1e400]}',
+]
+
+
+def test_numbers_inside_that_would_become_others_are_invalid(spark: SparkSession) -> None:
+    texts = INEXACT + EXACT
+    found = frame_of_json(ORDERS)(_json_rows(spark, texts)).orderBy("_order").collect()
+    for text, row in zip(texts, found, strict=True):
+        assert row["_invalid"] == (["schema:/tags"] if text in INEXACT else []), text
+        if text in EXACT:
+            assert json.loads(row["tags"]) == json.loads(text)["tags"]
+    columns = spark.createDataFrame(
+        [(1, json.dumps(json.loads(text)["tags"]), n) for n, text in enumerate(EXACT)]
+        + [(1, text.split(": ", 2)[2][:-1], 100 + n) for n, text in enumerate(INEXACT)],
+        "id long, tags string, n int",
+    )
+    read = frame_of_columns(columns.schema, ORDERS, ["n"])(columns).orderBy("_order").collect()
+    assert [bool(row["_invalid"]) for row in read] == [False] * len(EXACT) + [True] * len(INEXACT)
+
+
+HALVES = [r"\ud800", r"\uD800", r"x\udc00", r"\ud800\ud800", r"\udc00\ud800", r"\\\ud800", r"\ud83d\u0041"]
+WHOLE = [r"\ud83d\ude00", r"\uD83D\uDE00x", r"\\ud800", r"\u00e9\n", "\U0001f600", "\u2603"]
+
+
+def test_half_a_character_is_invalid(spark: SparkSession) -> None:
+    """As a question mark, keys that differ would be one."""
+    texts = [f'{{"id": 1, "name": "{text}"}}' for text in HALVES + WHOLE]
+    found = frame_of_json(ORDERS)(_json_rows(spark, texts)).orderBy("_order").collect()
+    assert [row["_invalid"] for row in found] == [["encoding"]] * len(HALVES) + [[]] * len(WHOLE)
+    assert [row["_raw"] for row in found] == texts
+    for text, row in zip(texts[len(HALVES) :], found[len(HALVES) :], strict=True):
+        assert row["name"] == json.loads(text)["name"]
+    inside = spark.createDataFrame(
+        [(1, f'["{text}"]', n) for n, text in enumerate(HALVES + WHOLE)], "id long, tags string, n int"
+    )
+    read = frame_of_columns(inside.schema, ORDERS, ["n"])(inside).orderBy("_order").collect()
+    assert [bool(row["_invalid"]) for row in read] == [True] * len(HALVES) + [False] * len(WHOLE)
+
+
+NO_UTF8 = [b"x\xff", b"x\xfe", b"\xed\xa0\x80", b"\xc0\x80", b"\xe2\x98"]
+
+
+def test_bytes_that_are_no_text_are_invalid_and_kept(spark: SparkSession) -> None:
+    values = [b'{"id": 1, "name": "%s"}' % text for text in [*NO_UTF8, "\u2603".encode()]]
+    found = frame_of_json(ORDERS)(_json_rows(spark, values)).orderBy("_order").collect()
+    for value, row in zip(values[:-1], found[:-1], strict=True):
+        assert "encoding" in row["_invalid"], value
+        assert base64.b64decode(json.loads(row["_raw"])["base64"]) == value
+    assert (found[-1]["_invalid"], found[-1]["name"]) == ([], "\u2603")
+    columns = spark.createDataFrame([(1, bytearray(text)) for text in NO_UTF8], "id long, bytes binary")
+    texts = columns.selectExpr("id", "cast(bytes as string) as name")
+    read = (
+        frame_of_columns(texts.schema, ORDERS, ["id"], breaks_ties=True)(texts).select("_invalid").collect()
+    )
+    assert [row["_invalid"] for row in read] == [["encoding"]] * len(NO_UTF8)
+
+
+def test_a_number_that_json_has_not_is_invalid_inside_too(spark: SparkSession) -> None:
+    rows = spark.sql(
+        "SELECT 1 AS id, array(named_struct('a', map('x', array(double(x))))) AS tags, n"
+        " FROM VALUES ('NaN', 0), ('Infinity', 1), ('-Infinity', 2), ('1.5', 3), (null, 4) AS given(x, n)"
+    )
+    read = frame_of_columns(rows.schema, ORDERS, ["n"])(rows).orderBy("_order").collect()
+    assert [row["_invalid"] for row in read] == [["schema:/tags"]] * 3 + [[]] * 2
+
+
+def _json_rows(spark: SparkSession, values: Sequence[str | bytes]) -> DataFrame:
+    rows = [
+        (bytearray(value.encode() if isinstance(value, str) else value), 0, offset)
+        for offset, value in enumerate(values)
+    ]
+    return spark.createDataFrame(rows, "value binary, partition int, offset long")
 
 
 def test_members_that_the_schema_does_not_name_are_not_read(spark: SparkSession) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 
 import pytest
 from pyspark import SparkContext, java_gateway
 
-from headrace.pipeline.session import _ended_if_interrupted
+from headrace.pipeline.session import _ended_if_interrupted, _own_interrupt
 
 pytestmark = pytest.mark.processes
 
@@ -31,3 +32,11 @@ def test_pyspark_has_its_process_by_the_name_that_is_looked_for() -> None:
     code = java_gateway.launch_gateway.__code__
     assert "proc" in code.co_varnames + code.co_cellvars
     assert SparkContext._ensure_initialized.__globals__["launch_gateway"] is java_gateway.launch_gateway
+
+
+def test_an_interrupt_is_left_to_who_handles_it() -> None:
+    """PySpark would cancel the epoch under way, which is to be finished."""
+    before = signal.getsignal(signal.SIGINT)
+    with _own_interrupt():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGINT) is before

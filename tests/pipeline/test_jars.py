@@ -115,8 +115,13 @@ def test_java_is_that_of_java_home_then_that_of_the_path(
     assert find_java() == java_home / "bin/java"
 
     monkeypatch.setenv("PATH", str(java_home / "bin"))
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    monkeypatch.delenv("JAVA_HOME")
     assert find_java() == java_home / "bin/java"
+
+    # Spark's scripts go by it alone, whatever is on the PATH.
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(JavaNotFound, match="JAVA_HOME is /nowhere, where there is no bin/java: correct it"):
+        find_java()
 
 
 def test_without_java_it_names_the_remedy(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

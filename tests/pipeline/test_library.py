@@ -44,8 +44,13 @@ def sales(spark: SparkSession, *rows: tuple[str, int, int]) -> DataFrame:
     return spark.createDataFrame(list(rows), "customer string, cents long, at long")
 
 
-def test_a_batch(spark: SparkSession, given: dict[str, Any], tmp_path: Path) -> None:
+def test_a_batch(
+    spark: SparkSession, given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the environment is not on the PATH, whose python3 has none of our packages."""
     rows = sales(spark, ("ann", 1, 1), ("bob", 2, 2), ("ann", 4, 3))
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/nowhere/python3")
     progress = headrace.materialize(rows, **given, reduce={"cents": "sum", "at": "maximize"})
     assert isinstance(progress, EpochProgress)
     assert (progress.epoch, progress.read, progress.keys) == (0, 3, 2)

@@ -20,6 +20,7 @@ from redis import Redis
 
 from headrace.errors import ConfigError
 from headrace.model.checkpoints import JsonObject
+from headrace.pipeline.committing import Committing
 from headrace.pipeline.connector_sink import ConnectorSink, _combined_meanwhile
 from headrace.pipeline.coordinator import Coordinator
 from headrace.sinks.contract import Epoch
@@ -101,9 +102,13 @@ def test_an_epoch_is_read_and_combined_while_the_one_before_is_committed(
     scenario.assert_exact(list(combine(COLLECTION, deltas(folder)).values()))
 
 
-@pytest.mark.parametrize("step", [pytest.param("_decide", marks=pytest.mark.full), "_commit_all"])
+@pytest.mark.parametrize(
+    ("part", "step"),
+    [pytest.param(Coordinator, "_decide", marks=pytest.mark.full), (Committing, "commit")],
+    ids=["before the decision", "after the decision"],
+)
 def test_files_of_an_epoch_that_was_interrupted(
-    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, part: type, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "lake"
     scenario = Scenario(tmp_path, "files", {"url": str(folder)}, 2, resource={"prefix": "orders"})
@@ -113,7 +118,7 @@ def test_files_of_an_epoch_that_was_interrupted(
         raise ConfigError("as if the process had been killed here")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Coordinator, step, interrupted)
+        patch.setattr(part, step, interrupted)
         with pytest.raises(ConfigError, match="been killed here"):
             scenario.run()
     assert deltas(folder) == []

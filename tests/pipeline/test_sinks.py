@@ -13,6 +13,7 @@ import pytest
 from headrace.errors import ConfigError, EndpointError, EndpointUnavailable, HeadraceError, SchemaError
 from headrace.model.checkpoints import JsonObject
 from headrace.pipeline.binding_sink import BindingSink
+from headrace.pipeline.committing import Committing
 from headrace.pipeline.coordinator import Coordinator
 from headrace.pipeline.runner import Runner
 from headrace.sinks.iceberg import IcebergSink
@@ -170,9 +171,13 @@ def test_a_connector_and_two_sinks_commit_as_one(make_scenario: MakeScenario, so
 
 
 # After the decision, test_decisive_faults.py kills a real process.
-@pytest.mark.parametrize("step", ["_decide", pytest.param("_commit_all", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("part", "step"),
+    [(Coordinator, "_decide"), pytest.param(Committing, "commit", marks=pytest.mark.full)],
+    ids=["before", "after"],
+)
 def test_a_crash_before_and_after_the_decision(
-    make_scenario: MakeScenario, step: str, monkeypatch: pytest.MonkeyPatch
+    make_scenario: MakeScenario, part: type, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenario, view = make_scenario("collection", "sqlite")
     places = [ParquetPlace(scenario, "files"), IcebergPlace(scenario, "table", "view")]
@@ -182,7 +187,7 @@ def test_a_crash_before_and_after_the_decision(
         raise ConfigError("as if the process had been killed here")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Coordinator, step, interrupted)
+        patch.setattr(part, step, interrupted)
         with pytest.raises(ConfigError, match="been killed here"):
             scenario.run()
     assert not any(place.rows() for place in places)

@@ -42,6 +42,9 @@ class Told:
     def state(self, name: str, text: str) -> None:
         self.say("state", name, state=text)
 
+    def failed(self, name: str, error: HeadraceError) -> None:
+        self.say("failed", name, message=error.message)
+
     def epoch(self, name: str, progress: EpochProgress) -> None:
         pass
 

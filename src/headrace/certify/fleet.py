@@ -144,13 +144,13 @@ class Fleet:
                 state = str(told["state"])
                 if state == _DONE:
                     self.ended[lane] = ""
-                elif state.startswith("stopped: "):
-                    self.ended[lane] = state.removeprefix("stopped: ")
                 elif state.startswith("failed, "):
                     self._failures[lane] += 1
                     if self._failures[lane] >= _TRIES:
                         self.ended[lane] = state.partition(": ")[2]
                         self.is_stuck = True
+            case "failed":
+                self.ended[lane] = str(told["message"])
             case "ran":
                 failures = told["failures"]
                 assert isinstance(failures, dict)

@@ -63,3 +63,8 @@ def main() -> None:
     except HeadraceError as error:
         click.echo(f"headrace: {error.message}", err=True)
         sys.exit(1)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "pyspark":
+            raise
+        click.echo("headrace: this needs Spark: pip install 'headrace[spark]'", err=True)
+        sys.exit(1)

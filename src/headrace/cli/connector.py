@@ -20,7 +20,7 @@ EXAMPLES = """\b
 Examples:
   headrace connector sqlite --grpc 127.0.0.1:9000
   headrace connector postgres --grpc unix:/run/headrace/postgres.sock
-  headrace connector postgres --grpc 0.0.0.0:9000 --tls-cert cert.pem --tls-key key.pem
+  headrace connector postgres --grpc 0.0.0.0:9000 --tls-cert cert.pem --tls-key key.pem --tls-client-ca ca.pem
   headrace connector sqlite --spec"""
 
 GRACE_SECONDS = 5.0
@@ -38,7 +38,6 @@ READABLE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--tls-client-ca", type=READABLE, help="Take only clients with a certificate of this authority."
 )
-@click.option("--insecure", is_flag=True, help="Listen without TLS on an address that others can reach.")
 def connector(
     name: str,
     address: str | None,
@@ -46,9 +45,12 @@ def connector(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_client_ca: Path | None,
-    insecure: bool,
 ) -> None:
-    """Serves the connector NAME to runtimes, until it is interrupted."""
+    """Serves the connector NAME to runtimes, until it is interrupted.
+
+    Whoever can call it uses what this host may use: its files, and its passwords for the endpoint. So on an
+    address that others can reach it takes clients by their certificates alone.
+    """
     found = find_connector(name)
     if spec:
         answer = found.spec(Spec())
@@ -57,9 +59,10 @@ def connector(
     if address is None:
         raise ConfigError("say where to listen with --grpc HOST:PORT, or ask for --spec")
     credentials = _credentials(tls_cert, tls_key, tls_client_ca)
-    if credentials is None and not insecure and not is_local(address):
+    if tls_client_ca is None and not is_local(address):
         raise ConfigError(
-            f"{address} can be reached by others: give --tls-cert and --tls-key, or say --insecure"
+            f"{address} can be reached by others, who could use this host's files and passwords: give "
+            "--tls-cert, --tls-key and --tls-client-ca, so that only clients with a certificate are served"
         )
     server = GrpcServer(found, address, credentials)
     stop = StopSignal()

@@ -6,7 +6,7 @@ import heapq
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +17,7 @@ import orjson
 
 from headrace.config import Part, load_config
 from headrace.errors import ConfigError
-from headrace.pipeline.dead_letter_replay import ReplayLog, Send, pending, replay
+from headrace.pipeline.dead_letter_replay import ReplayLog, Send, pending, refuse_taken, replay
 from headrace.pipeline.dead_letter_store import DeadLetter, read_dead_letters
 from headrace.pipeline.dead_letter_targets import Targets
 from headrace.pipeline.settings import MaterializationSettings, PipelineSettings
@@ -91,12 +91,21 @@ def replay_command(
     That is the collection, through the ingest server, or the Kafka topic. A row is judged like any other, so
     change the rule first, or correct the rows.
     """
-    settings = load_config(file, Part.PIPELINE).pipeline_settings(names=[name])
+    config = load_config(file, Part.PIPELINE)
+    settings = config.pipeline_settings(names=[name])
+    readers = config.pipeline_settings().materializations
     corrected = read_corrected(from_file) if from_file else None
     targets = Targets(settings.materializations[0], server, token)
     try:
         said = send_again(
-            settings, targets, rule=rule, epoch=epoch, corrected=corrected, again=again, dry_run=dry_run
+            settings,
+            targets,
+            readers=readers,
+            rule=rule,
+            epoch=epoch,
+            corrected=corrected,
+            again=again,
+            dry_run=dry_run,
         )
     finally:
         targets.close()
@@ -172,13 +181,14 @@ def send_again(
     settings: PipelineSettings,
     send: Send,
     *,
+    readers: Sequence[MaterializationSettings] = (),
     rule: str = "",
     epoch: int | None = None,
     corrected: dict[str, str] | None = None,
     again: bool = False,
     dry_run: bool = False,
 ) -> str:
-    """Does what `replay` says, and returns what it tells."""
+    """Does what `replay` says, and returns what it tells. `readers` are all who may read the same sources."""
     (one,) = settings.materializations
     if one.dead_letters is None:
         raise ConfigError(f"materialization {one.name!r} has no dead letters: none of its rules drops rows")
@@ -192,9 +202,18 @@ def send_again(
                 "take ids from `dead-letter list --json`"
             )
     log = ReplayLog.of(settings, one.name)
+    log.refresh()
+    chosen = letters if again else pending(log, letters)
+    rows = corrected or {}
+    undecoded = [one for one in chosen if "encoding" in one.rules and rows.get(one.id, one.row) == one.row]
+    if undecoded:
+        raise ConfigError(
+            f"dead letter {undecoded[0].id!r} is no text in UTF-8, and would be dropped again: correct such "
+            "rows with --from-file, and send others with --rule or --epoch"
+        )
+    refuse_taken(settings, one, chosen, readers or settings.materializations)
     if dry_run:
-        log.refresh()
-        count = len({letter.id for letter in letters} if again else pending(log, letters))
+        count = len({letter.id for letter in chosen})
         return f"{_counted(count, 'dead letter')} of {len({letter.id for letter in letters})} would be sent"
     sent = replay(log, letters, send, corrected=corrected, again=again)
     skipped = len({letter.id for letter in letters}) - sent

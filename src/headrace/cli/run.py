@@ -13,7 +13,7 @@ import click
 from headrace.cli.logs import LOG_FORMATS, setup_logging
 from headrace.cli.run_output import JsonLines, Lines, LiveStatus
 from headrace.config import Part, load_config
-from headrace.pipeline.runner import Runner
+from headrace.pipeline.runner import ATTEMPTS, Runner
 from headrace.pipeline.settings import PipelineSettings, Trigger
 
 EXAMPLES = """\b
@@ -27,6 +27,14 @@ Examples:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--once", is_flag=True, help="Take what is there now, and end.")
+@click.option(
+    "--attempts",
+    type=click.IntRange(1),
+    default=ATTEMPTS,
+    show_default=True,
+    metavar="N",
+    help="With --once: end after N failures in a row, with exit 1. Without it, it is tried for ever.",
+)
 @click.option("--master", help="Spark's master, such as local[4] or spark://host:7077  [local[*]]")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON for each epoch, for programs.")
@@ -36,6 +44,7 @@ def run(
     file: Path,
     names: tuple[str, ...],
     once: bool,
+    attempts: int,
     master: str | None,
     conf: tuple[str, ...],
     as_json: bool,
@@ -52,14 +61,13 @@ def run(
         load_config(file, Part.PIPELINE).pipeline_settings(names=names), once, master, conf
     )
     reporter = _reporter(as_json)
-    runner = Runner(settings, reporter)
+    runner = Runner(settings, reporter, attempts=attempts)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: runner.stop())
     with reporter:
         runner.run()
-    for name, error in runner.failures.items():
-        click.echo(f"headrace: materialization {name!r}: {error.message}", err=True)
     sys.stdout.flush()
+    sys.stderr.flush()
     # Spark's process ends with ours; to wait for its shutdown would take seconds.
     os._exit(1 if runner.failures else 0)
 

@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from headrace.errors import HeadraceError
 from headrace.pipeline.guarantee import Compiled
 from headrace.pipeline.progress import EpochProgress
 
@@ -36,9 +37,18 @@ class _Output:
     def step(self, name: str, step: str) -> None:
         """Too often for anybody to read."""
 
+    def state(self, name: str, text: str) -> None:
+        raise NotImplementedError
+
+    def failed(self, name: str, error: HeadraceError) -> None:
+        """At once, and on standard error alone: the others may go on for days."""
+        self.state(name, "stopped")
+        with self._lock:
+            click.echo(f"headrace: materialization {name!r}: {error.message}", err=True)
+
 
 class JsonLines(_Output):
-    """One object a line: `event` is planned, state or epoch."""
+    """One object a line: `event` is planned, state, epoch or failed."""
 
     def planned(self, name: str, compiled: Compiled, actions: str) -> None:
         reasons = [str(reason) for reason in compiled.reasons]
@@ -46,6 +56,10 @@ class JsonLines(_Output):
 
     def state(self, name: str, text: str) -> None:
         self._say("state", name, {"state": text})
+
+    def failed(self, name: str, error: HeadraceError) -> None:
+        self._say("failed", name, {"error": type(error).__name__, "message": error.message})
+        super().failed(name, error)
 
     def epoch(self, name: str, progress: EpochProgress) -> None:
         self._say("epoch", name, progress.to_json())
@@ -98,7 +112,9 @@ class LiveStatus(_Output):
         super().__init__()
         self._console = console or Console(highlight=False)
         self._statuses: dict[str, _Status] = {}
-        self._live = Live(console=self._console, get_renderable=self._table, refresh_per_second=2)
+        self._live = Live(
+            console=self._console, get_renderable=self._table, refresh_per_second=2, redirect_stderr=False
+        )
 
     def __enter__(self) -> None:
         self._live.start()

@@ -17,7 +17,7 @@ from headrace.config import Part, load_config
 from headrace.errors import HeadraceError
 from headrace.pipeline.guarantee import compile_guarantee
 from headrace.pipeline.lag import Lag, lag_of
-from headrace.pipeline.places import open_recovery_log
+from headrace.pipeline.places import look_at_recovery_log
 from headrace.pipeline.planning import plan
 from headrace.pipeline.recovery_log import Past
 from headrace.pipeline.runtime_checkpoint import read_checkpoint
@@ -60,11 +60,14 @@ def status(file: Path, names: tuple[str, ...], epochs: int, as_json: bool) -> No
 
 
 def _status(settings: PipelineSettings, one: MaterializationSettings, epochs: int) -> dict[str, Any]:
-    log = open_recovery_log(settings, one.name)
+    log = look_at_recovery_log(settings, one.name)
     recovered, recent = log.read(), [_epoch(past) for past in log.recent(epochs)]
     checkpoint = read_checkpoint(recovered.runtime_checkpoint, one.name, f"materialization {one.name!r}")
+    # What was decided is not in the endpoint before it is committed there.
+    arrived = checkpoint.epoch - (bool(recent) and not recent[0]["committed"])
     lags = [
-        lag_of(index, binding, checkpoint, settings.catalog) for index, binding in enumerate(one.bindings)
+        lag_of(index, binding, checkpoint, settings.catalog, arrived)
+        for index, binding in enumerate(one.bindings)
     ]
     return {
         "materialization": one.name,
@@ -74,6 +77,7 @@ def _status(settings: PipelineSettings, one: MaterializationSettings, epochs: in
         "epoch": recent[0]["epoch"] if recent else None,
         "committed": all(epoch["committed"] for epoch in recent[:1]),
         "stuck": log.stuck(),
+        "failure": log.failure(),
         "epochs": recent,
         "lag": [asdict(lag) for lag in lags],
     }
@@ -104,6 +108,8 @@ def _shown(one: dict[str, Any]) -> RenderableType:
     rows = [("guarantee", one["guarantee"]), ("shards, fence", f"{one['shards']}, {one['fence']}")]
     rows += [(f"behind {lag['source']}", _lag(Lag(**lag))) for lag in one["lag"]]
     rows += [(f"stuck: {sink}", why) for sink, why in sorted(one["stuck"].items())]
+    if one["failure"]:
+        rows.append(("failed, and no epoch since", one["failure"]))
     if not one["epochs"]:
         rows.append(("epochs", "none yet"))
     for name, value in rows:

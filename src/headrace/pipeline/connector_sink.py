@@ -7,7 +7,7 @@ commit, and Acknowledge tells the connector of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -29,6 +29,7 @@ from headrace.protocol.connector import ConnectorClient
 from headrace.protocol.messages import (
     Acknowledge,
     Acknowledged,
+    Delivery,
     Flush,
     Flushed,
     Open,
@@ -72,10 +73,11 @@ class ConnectorSink(Sink):
         settings: MaterializationSettings,
         materialization: Materialization,
         shards: Callable[[], int],
+        deliveries: Collection[Delivery],
     ) -> None:
-        """`shards` says how many the next epoch has."""
+        """`shards` says how many the next epoch has; `deliveries` is what the connector said of bindings."""
         self._settings, self._materialization = settings, materialization
-        self._shards = shards
+        self._shards, self._deliveries = shards, deliveries
         self._checkpoints: Mapping[str, JsonObject | None] = {}
         self._previous: JsonObject = START
         self.opened: list[JsonObject] | None = None
@@ -95,6 +97,28 @@ class ConnectorSink(Sink):
                 expected="one for each, or none at all",
             )
         self.opened = present if present else None
+        self._check_deliveries()
+
+    def _check_deliveries(self) -> None:
+        """Refuses a connector whose checkpoints are not those of its delivery.
+
+        By a checkpoint in Opened, rows are taken to be committed with their transaction. Those that are only
+        staged then would never be published; and without one, those that are committed would come again.
+        """
+        if self.opened is not None and Delivery.STAGED in self._deliveries:
+            raise ProtocolError(
+                "the connector stages rows until Acknowledge, and yet Opened has a runtime checkpoint: let "
+                "it have none, or let Validated say `transactional` if transactions commit their rows",
+                message_name="Opened",
+                expected="no runtime checkpoint",
+            )
+        if self.opened is None and Delivery.TRANSACTIONAL in self._deliveries:
+            raise ProtocolError(
+                "the connector commits rows with their checkpoint, as Validated says, and yet Opened has no "
+                "runtime checkpoint: let it have the last one, or an empty one if there is none",
+                message_name="Opened",
+                expected="a runtime checkpoint",
+            )
 
     def take_over(self, done: JsonObject, ahead: JsonObject | None) -> None:
         """Says that every shard stands at `done`, or at `ahead`, and keeps tasks of whoever ran before away.

@@ -21,8 +21,14 @@ from uuid import uuid4
 
 from headrace.errors import ConfigError, Terminal
 from headrace.objects import ObjectExists, ObjectStore
-from headrace.pipeline.dead_letter_store import DeadLetter
-from headrace.pipeline.settings import KafkaSource, MaterializationSettings, PipelineSettings, Source
+from headrace.pipeline.dead_letter_store import DeadLetter, read_dead_letters
+from headrace.pipeline.settings import (
+    CollectionSource,
+    KafkaSource,
+    MaterializationSettings,
+    PipelineSettings,
+    Source,
+)
 
 _MOST_ROWS = 1000
 _MOST_BYTES = 1 << 20
@@ -83,8 +89,17 @@ class ReplayLog:
     @property
     def ids(self) -> set[str]:
         """Of all letters that were sent, or that will be before anything else is."""
-        batches = [batch for number, batch in self._batches.items() if self._ended.get(number, True)]
-        return {letter.id for batch in batches for letter in batch.letters}
+        return {letter.id for letter in self._sent()}
+
+    def without_sent(self, letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
+        """Those that neither were, nor will be."""
+        known = self.ids | {letter.source for letter in self._sent() if topic_of(letter.source)}
+        return (letter for letter in letters if known.isdisjoint((letter.id, place_of(letter))))
+
+    def _sent(self) -> Iterator[Sent]:
+        for number, batch in self._batches.items():
+            if self._ended.get(number, True):
+                yield from batch.letters
 
     @property
     def unfinished(self) -> dict[int, Batch]:
@@ -150,15 +165,19 @@ def _send(log: ReplayLog, number: int, batch: Batch, send: Send) -> None:
 
 def pending(log: ReplayLog, letters: Iterable[DeadLetter]) -> list[DeadLetter]:
     """Those that nobody has sent, each once, in the order in which their rows were written."""
-    known = log.ids
-    return _each_once(letter for letter in letters if letter.id not in known)
+    return _each_once(log.without_sent(letters))
 
 
 def _each_once(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
     first: dict[str, DeadLetter] = {}
     for letter in sorted(letters, key=lambda letter: letter.order):
-        first.setdefault(letter.id, letter)
+        first.setdefault(place_of(letter), letter)
     return list(first.values())
+
+
+def place_of(letter: DeadLetter) -> str:
+    """What a row is known by that several bindings have read, perhaps as rows of several collections."""
+    return letter.source if topic_of(letter.source) else letter.id
 
 
 def _first_batch(left: list[DeadLetter], corrected: dict[str, str]) -> tuple[Batch, list[DeadLetter]]:
@@ -194,6 +213,54 @@ def source_of(settings: MaterializationSettings, batch: Batch) -> Source:
         f"materialization {settings.name!r} has no binding of collection {batch.collection!r}{of_topic} any "
         "more: its dead letters cannot be sent to where they came from"
     )
+
+
+def refuse_taken(
+    settings: PipelineSettings,
+    one: MaterializationSettings,
+    letters: Iterable[DeadLetter],
+    readers: Sequence[MaterializationSettings],
+) -> None:
+    """Refuses letters whose row another binding has taken: through their common source, it would come again.
+
+    `readers` are all materializations that may read it. One that has dropped the row itself has not taken it,
+    unless it was sent again since, for whichever of them.
+    """
+    dropped: dict[str, set[tuple[int, str]]] = {}
+    for letter in letters:
+        source = source_of(one, Batch("", letter.collection, letter.binding, (Sent("", "", letter.source),)))
+        for reader in readers:
+            for index, binding in enumerate(reader.bindings):
+                is_own = (reader.name, index) == (one.name, letter.binding)
+                if is_own or not _is_same(binding.source, source):
+                    continue
+                if reader.name not in dropped:
+                    dropped[reader.name] = _dropped_by(settings, reader)
+                if (index, letter.source) not in dropped[reader.name]:
+                    raise ConfigError(
+                        f"binding {index + 1} of materialization {reader.name!r} reads what dead letter "
+                        f"{letter.id!r} came from, and has taken its row: sent again, it would be there "
+                        "twice. Write it, from `dead-letter list --json`, to a source that only the binding "
+                        "reads which has dropped it"
+                    )
+
+
+def _dropped_by(settings: PipelineSettings, reader: MaterializationSettings) -> set[tuple[int, str]]:
+    if reader.dead_letters is None:
+        return set()
+    log = ReplayLog.of(settings, reader.name)
+    log.refresh()
+    found = read_dead_letters(reader.dead_letters, reader.name, settings.catalog)
+    return {(letter.binding, letter.source) for letter in log.without_sent(found)}
+
+
+def _is_same(left: Source, right: Source) -> bool:
+    match left, right:
+        case CollectionSource(collection=one), CollectionSource(collection=other):
+            return one == other
+        case KafkaSource(topic=one), KafkaSource(topic=other):
+            return one == other
+    return False
 
 
 def topic_of(source: str) -> str:

@@ -17,10 +17,10 @@ from pyspark.sql import types as T
 from headrace.errors import SchemaError
 from headrace.model.collections import Collection, Field, pointer_tokens
 from headrace.model.field_types import Kind
-from headrace.pipeline.json_text import STRING
+from headrace.pipeline.json_text import STRING, has_half_characters, has_inexact_number
 from headrace.pipeline.nested_objects import Part, wrong_inside
 from headrace.pipeline.reduce_plan import plan_of
-from headrace.pipeline.spark_types import escaped, quote, spark_type, value_of_text
+from headrace.pipeline.spark_types import escaped, is_utf8, quote, spark_type, value_of_text
 
 # Spark would cut an instant off at its milliseconds, and spell it in the session's time zone.
 _JSON_OPTIONS = {
@@ -126,11 +126,13 @@ def frame_of_columns(
     *,
     unseen: Sequence[str] = (),
     breaks_ties: bool = False,
+    is_ours: bool = False,
 ) -> MakeFrame:
     """Of rows of this schema, whose columns are the properties; those that are `unseen` were not read.
 
     Without `breaks_ties` no two rows are equal in all columns of `order`. With it, two that are have an order
-    all the same, and the same one when they are read again.
+    all the same, and the same one when they are read again. Of what is ours, strings are known to be UTF-8:
+    the server has looked at them.
     """
     columns = {field.name: (quote(field.name), field.dataType) for field in schema.fields}
     raw = F.to_json(
@@ -139,7 +141,10 @@ def frame_of_columns(
     by = [F.col(quote(name)) for name in order]
     if breaks_ties:
         by.append(F.xxhash64(raw).alias("_tie"))
-    return frame_of(collection, columns, by, raw)
+    texts = [quote(one.name) for one in schema.fields if isinstance(one.dataType, T.StringType)]
+    read = [text for text in texts if text in map(quote, collection.properties) and not is_ours]
+    wrong = [F.when(F.expr(f"not {is_utf8(text)}"), F.lit("encoding")) for text in read]
+    return frame_of(collection, columns, by, raw, wrong)
 
 
 def _converted(field: Field, sql: str, kind: T.DataType, collection: str) -> tuple[str, str]:
@@ -172,7 +177,7 @@ def _converted(field: Field, sql: str, kind: T.DataType, collection: str) -> tup
         case Kind.DECIMAL if isinstance(kind, T.DecimalType | T.LongType | T.IntegerType | T.ShortType):
             return cast, f"{lost} or {cast} <> {sql}"
         case Kind.JSON if isinstance(kind, _NESTED):
-            return f"to_json({sql}, map({_SQL_OPTIONS}))", ""
+            return f"to_json({sql}, map({_SQL_OPTIONS}))", _has_odd_float(sql, kind)
         case Kind.JSON if isinstance(kind, T.StringType):
             return _json_text(sql)
         case Kind.JSON if isinstance(kind, T.NumericType | T.BooleanType):
@@ -194,7 +199,25 @@ def _json_text(sql: str) -> tuple[str, str]:
         f"case when trim({sql}) = 'null' then null when {is_nested} then get_json_object({sql}, '$')"
         f" when {sql} rlike '{_SCALAR}' then {sql} end"
     )
-    return value, f"({sql} is not null and trim({sql}) <> 'null' and ({value}) is null)"
+    is_none = f"({sql} is not null and trim({sql}) <> 'null' and ({value}) is null)"
+    is_changed = f"{is_nested} and {has_inexact_number(sql)}"
+    return value, f"{is_none} or {is_changed} or {has_half_characters(sql)}"
+
+
+def _has_odd_float(sql: str, kind: T.DataType) -> str:
+    """Whether a nested value has a NaN or an infinity, for which JSON has no number; empty if none can be."""
+    match kind:
+        case T.DoubleType() | T.FloatType():
+            return f"(isnan({sql}) or abs({sql}) = double('infinity'))"
+        case T.StructType():
+            inside = [_has_odd_float(f"{sql}.{quote(one.name)}", one.dataType) for one in kind.fields]
+            return " or ".join(filter(None, inside))
+        case T.ArrayType():
+            of_element = _has_odd_float("element", kind.elementType)
+            return f"exists({sql}, element -> {of_element})" if of_element else ""
+        case T.MapType():
+            return _has_odd_float(f"map_values({sql})", T.ArrayType(kind.valueType))
+    return ""
 
 
 def _key_value(field: Field) -> str:

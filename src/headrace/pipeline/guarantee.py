@@ -137,11 +137,14 @@ def _source(source: Source) -> Reason:
             return Reason(f"source collection {collection}", Guarantee.EXACTLY_ONCE, "snapshots are replayed")
         case KafkaSource(topic=topic):
             return Reason(f"source kafka {topic}", Guarantee.EXACTLY_ONCE, "offsets are replayed")
-        case FormatSource(name, options):
+        case FormatSource(name, options, order_by=ordered_by):
             if _option(options, "failOnDataLoss") == "false":
                 why = "failOnDataLoss is false: it goes on where rows are gone"
                 return Reason(f"source {name}", Guarantee.AT_MOST_ONCE, why)
-            return Reason(f"source {name}", *_FORMATS.get(name.lower(), _UNKNOWN_FORMAT))
+            guarantee, why = _FORMATS.get(name.lower(), _UNKNOWN_FORMAT)
+            if ordered_by:
+                why += f"; within an epoch the last by {', '.join(ordered_by)} wins, and a later epoch always"
+            return Reason(f"source {name}", guarantee, why)
 
 
 def _sink(profile: Profile, sink: SinkSettings) -> Reason:

@@ -1,7 +1,8 @@
 """Documents that come as JSON text, such as the values of a Kafka topic.
 
 A document has the members that the collection's schema names; others are not read. A member that is null is
-missing.
+missing. What would become something else is invalid: bytes that are no UTF-8, escapes of half a character,
+and numbers inside of objects and arrays that a double cannot hold.
 """
 
 from __future__ import annotations
@@ -17,8 +18,13 @@ from headrace.errors import SchemaError
 from headrace.model.collections import Collection
 from headrace.model.field_types import FieldType, Kind
 from headrace.pipeline.frames import MakeFrame, frame_of
-from headrace.pipeline.json_text import with_empty_strings
-from headrace.pipeline.spark_types import escaped, quote
+from headrace.pipeline.json_text import (
+    has_half_characters,
+    is_changed,
+    with_empty_strings,
+    with_marked_numbers,
+)
+from headrace.pipeline.spark_types import escaped, is_utf8, quote
 
 _PARSED, _CORRUPT = "_parsed", "_corrupt"
 _READ_AS: dict[Kind, T.DataType] = {
@@ -29,7 +35,7 @@ _READ_AS: dict[Kind, T.DataType] = {
 
 
 def frame_of_json(collection: Collection) -> MakeFrame:
-    """Of rows with `value`, `partition` and `offset`."""
+    """Of rows with `value` in bytes, `partition` and `offset`."""
     fields = collection.properties
     for name, field in fields.items():
         _refuse_strings_among_others(collection, name, field.type)
@@ -46,31 +52,41 @@ def frame_of_json(collection: Collection) -> MakeFrame:
         for field in schema.fields
         if field.name != _CORRUPT
     }
-    wrong = F.when(
-        ~F.coalesce(is_object, F.lit(False)) | F.col(f"{_PARSED}.{_CORRUPT}").isNotNull(), F.lit("json")
-    )
+    is_no_text = F.expr(f"not {is_utf8('value')} or {has_half_characters('value')}")
+    is_no_json = ~F.coalesce(is_object, F.lit(False)) | F.col(f"{_PARSED}.{_CORRUPT}").isNotNull()
+    # What is no text is kept as its bytes: another text would be somebody else's row when it is replayed.
+    as_bytes = F.to_json(F.struct(F.base64(F.col("value").cast("binary")).alias("base64")))
     make = frame_of(
         collection,
         columns,
         [F.col("partition"), F.col("offset")],
-        F.coalesce(F.col("value"), F.lit("null")),
-        [wrong],
+        F.when(F.expr(f"not {is_utf8('value')}"), as_bytes).otherwise(F.coalesce("value", F.lit("null"))),
+        [F.when(is_no_text, F.lit("encoding")), F.when(is_no_json, F.lit("json"))],
         _other_types(collection),
     )
-    return lambda rows: make(rows.withColumn(_PARSED, parsed))
+    text = F.col("value").cast("string")
+    return lambda rows: make(rows.withColumn("value", text).withColumn(_PARSED, parsed))
 
 
 def _other_types(collection: Collection) -> Column | None:
-    """Names of what should be a string and is none, or is one and should not be: Spark reads both as text."""
+    """Names of what should be a string and is none, or is one and should not be: Spark reads both as text.
+
+    And of objects and arrays in which Spark writes another number than it has read.
+    """
     read = {name: field for name, field in collection.properties.items() if field.type.kind not in _READ_AS}
     if not read:
         return None
     shape = escaped(", ".join(f"{quote(name)} string" for name in read))
     empty = with_empty_strings("value")
+    if any(field.type.kind is Kind.JSON for field in read.values()):
+        empty = with_marked_numbers(empty)
     found = []
     for name, field in read.items():
-        is_wrong = "=" if field.type.kind is Kind.JSON else "<>"
-        found.append(f"if(empty.{quote(name)} {is_wrong} '', '{escaped(f'schema:{field.pointer}')}', null)")
+        value = f"empty.{quote(name)}"
+        is_wrong = (
+            f"{value} = '' or {is_changed(value)}" if field.type.kind is Kind.JSON else f"{value} <> ''"
+        )
+        found.append(f"if({is_wrong}, '{escaped(f'schema:{field.pointer}')}', null)")
     # In one expression, so that it is read once.
     read_once = f"array(from_json({empty}, '{shape}', map('allowSingleQuotes', 'false')))"
     return F.expr(f"get(transform({read_once}, empty -> array({', '.join(found)})), 0)")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from headrace.errors import ConfigError, HeadraceError
-from headrace.ingest.iceberg.settings import CatalogSettings
+from headrace.ingest.iceberg.settings import CatalogSettings, missing_file
 from headrace.ingest.iceberg.tables import Tables
 from headrace.pipeline.kafka_client import client_options
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint
@@ -45,38 +45,47 @@ class Lag:
 
 
 def lag_of(
-    index: int, binding: BindingSettings, checkpoint: RuntimeCheckpoint, catalog: CatalogSettings | None
+    index: int,
+    binding: BindingSettings,
+    checkpoint: RuntimeCheckpoint,
+    catalog: CatalogSettings | None,
+    arrived: int | None = None,
 ) -> Lag:
-    """`index` is the binding's place in the materialization."""
+    """`index` is the binding's place in the materialization. `arrived` is the last epoch that is committed,
+    if that is not the checkpoint's but the one before."""
+    epoch = checkpoint.epoch if arrived is None else arrived
     name = str(getattr(binding.source, "collection", "") or getattr(binding.source, "topic", ""))
     try:
         match binding.source:
             case CollectionSource() if catalog is not None:
-                return Lag(name, *_of_collection(binding.source, _position(checkpoint, index), catalog))
+                position = _position(checkpoint, epoch, index)
+                return Lag(name, *_of_collection(binding.source, position, catalog))
             case KafkaSource():
-                return Lag(name, *_of_kafka(binding.source, _position(checkpoint, index)))
+                return Lag(name, *_of_kafka(binding.source, _position(checkpoint, epoch, index)))
     except HeadraceError as error:
         return Lag(name, why=error.message)
     return Lag(name or "format", why="not known of this source")
 
 
-def _position(checkpoint: RuntimeCheckpoint, index: int) -> Mapping[str, Any] | None:
+def _position(checkpoint: RuntimeCheckpoint, epoch: int, index: int) -> Mapping[str, Any] | None:
     """Where the source of a binding stands; None: at its beginning."""
-    text = (checkpoint.offsets or {}).get(checkpoint.epoch)
+    text = (checkpoint.offsets or {}).get(epoch)
     if text is None:
         return None
     lines = text.splitlines()[2:]
     if index >= len(lines):
-        raise ConfigError(f"epoch {checkpoint.epoch} had {len(lines)} bindings, and this one was not there")
+        raise ConfigError(f"epoch {epoch} had {len(lines)} bindings, and this one was not there")
     return None if lines[index] == "-" else json.loads(lines[index])
 
 
 def _of_collection(
     source: CollectionSource, position: Mapping[str, Any] | None, catalog: CatalogSettings
 ) -> tuple[int, float]:
+    if problem := missing_file(catalog):
+        raise ConfigError(problem)
     table = Tables(catalog).load(source.collection)
     if table is None:
-        return 0, 0.0
+        raise ConfigError("the collection has no table yet: nothing was committed to it")
     rows, oldest = 0, None
     snapshot = table.current_snapshot()
     while snapshot is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -35,7 +37,7 @@ from headrace.pipeline.stream_formats import format_of
 from headrace.pipeline.table_schemas import json_schema_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class Materializing:
@@ -150,6 +152,7 @@ def materialize(
     planned.close()
     reading = reading_of(rows, collection, tuple(order_by), f"DataFrame {name}")
     spark = rows.sparkSession
+    _use_this_python(spark)
     sink = None if letters is None else make_dead_letter_sink(letters, name, spark, None)
     if not rows.isStreaming:
         pipeline = Pipeline(spark, one, planned, [reading], open_recovery_log(settings, name), None, sink)
@@ -168,6 +171,14 @@ def materialize(
             pipeline.run()
 
     return Materializing(run)
+
+
+def _use_this_python(spark: SparkSession) -> None:
+    """Workers of this machine would be the first python3 on the PATH, which may have none of our packages."""
+    context = spark.sparkContext
+    is_chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
+    if not is_chosen and (context.master or "").startswith("local"):
+        context.pythonExec = sys.executable
 
 
 def _url(place: str | Path) -> str:

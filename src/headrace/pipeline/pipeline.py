@@ -22,6 +22,7 @@ from headrace.pipeline.connector_sink import ConnectorSink
 from headrace.pipeline.content import content_digest
 from headrace.pipeline.coordinator import Coordinator
 from headrace.pipeline.dead_letters import DeadLetterSink
+from headrace.pipeline.endpoint_limits import within_limits
 from headrace.pipeline.frames import MakeFrame
 from headrace.pipeline.planning import Planned
 from headrace.pipeline.progress import EpochProgress
@@ -32,7 +33,7 @@ from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint
 from headrace.pipeline.settings import MaterializationSettings
 from headrace.pipeline.sources import Reading, combined_stream, rows_of
 from headrace.pipeline.spark_checkpoint import CheckpointFolder, read_folder, read_offsets, write_folder
-from headrace.pipeline.spark_failures import failure_of, wrong_rows
+from headrace.pipeline.spark_failures import failure_of, failure_of_query, wrong_rows
 from headrace.pipeline.winners import Contest
 from headrace.protocol.messages import Delivery
 
@@ -61,8 +62,9 @@ class EpochRows:
 class Pipeline:
     """Of one materialization, from one opening of its recovery log to the first failure or the end.
 
-    `folder` is Spark's checkpoint folder, without which only `run_batch` can be called. `on_epoch` is told of
-    each epoch that is decided; `observe` of each step of the coordinator.
+    `folder` is Spark's checkpoint folder, without which only `run_batch` can be called. `on_recovered` is
+    called before the first epoch; `on_epoch` is told of each epoch that is decided, `observe` of each step of
+    the coordinator.
     """
 
     def __init__(
@@ -75,15 +77,19 @@ class Pipeline:
         folder: Path | None,
         dead_letters: DeadLetterSink | None = None,
         *,
+        on_recovered: Callable[[], None] = lambda: None,
         on_epoch: Callable[[EpochProgress], None] = lambda _: None,
         observe: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._spark, self._settings, self._planned = spark, settings, planned
         self._readings, self._log, self._folder = readings, recovery_log, folder
         self._dead_letters = dead_letters
-        self._on_epoch, self._observe = on_epoch, observe
+        self._on_recovered, self._on_epoch, self._observe = on_recovered, on_epoch, observe
+        self._deliveries = {binding.delivery for binding in planned.validated.bindings}
         self._connector = (
-            ConnectorSink(settings, planned.materialization, lambda: recovery_log.plan["shards"])
+            ConnectorSink(
+                settings, planned.materialization, lambda: recovery_log.plan["shards"], self._deliveries
+            )
             if settings.connector
             else None
         )
@@ -102,6 +108,12 @@ class Pipeline:
             f"{reading.description} to {' and '.join(planned.destinations(index))}"
             for index, reading in enumerate(readings)
         )
+        self._frames = [
+            within_limits(reading.frame, binding, validated.limits)
+            for reading, binding, validated in zip(
+                readings, planned.materialization.bindings, planned.validated.bindings, strict=True
+            )
+        ]
         self._combining: list[tuple[Contest | None, MakeFrame]] = []
         self._content = content_digest(settings, planned.materialization)
         self._lineage = ""
@@ -118,6 +130,7 @@ class Pipeline:
             start = self._recover(read_folder(self._folder))
             if start.rebuilds_folder:
                 self._rebuild(self._folder, start)
+            self._on_recovered()
             self._stream(self._folder)
             if not self._stopping.is_set():
                 self._coordinator.settle()
@@ -165,8 +178,8 @@ class Pipeline:
 
     def _check(self) -> None:
         """Refuses what would only be found out in the middle of the first epoch."""
-        for binding, reading in zip(self._settings.bindings, self._readings, strict=True):
-            reading.frame(reading.stream)  # that Spark can make sense of it
+        for binding, reading, make in zip(self._settings.bindings, self._readings, self._frames, strict=True):
+            make(reading.stream)  # that Spark can make sense of it
             check_rules(self._spark, binding)
 
     def _combining_of(self, index: int) -> tuple[Contest | None, MakeFrame]:
@@ -185,7 +198,6 @@ class Pipeline:
         return None, combiner(binding.collection, binding.values, with_document=has_document)
 
     def _recover(self, folder: CheckpointFolder) -> ResumePlan:
-        deliveries = {binding.delivery for binding in self._planned.validated.bindings}
         resume = Recovery(
             self._settings.name,
             self._settings.shards,
@@ -197,7 +209,7 @@ class Pipeline:
             self._connector,
             self._row_sinks,
             self._dead_letters,
-            has_staged_rows=Delivery.STAGED in deliveries,
+            has_staged_rows=Delivery.STAGED in self._deliveries,
         ).run(folder)
         self._lineage, self._ahead = resume.lineage, resume.ahead
         self._combining = [self._combining_of(index) for index in range(len(self._readings))]
@@ -244,9 +256,9 @@ class Pipeline:
                 query.stop()
         if self._failure is not None:
             raise self._failure
-        failed = query.exception()
+        failed = failure_of_query(query)
         if failed is not None and not self._stopping.is_set():
-            raise failure_of(failed)
+            raise failed
 
     def _note_committed(self) -> None:
         """For people who look, when no epoch has come for a while; otherwise the next decision says it."""
@@ -289,9 +301,7 @@ class Pipeline:
         )
         bindings = self._settings.bindings
         is_alone = len(bindings) == 1
-        frames = [
-            reading.frame(rows_of(rows, index, is_alone)) for index, reading in enumerate(self._readings)
-        ]
+        frames = [make(rows_of(rows, index, is_alone)) for index, make in enumerate(self._frames)]
         shards = self._log.plan["shards"]
         with judged(
             rows, frames, bindings, materialization=self._settings.name, epoch=number, at=at, shards=shards

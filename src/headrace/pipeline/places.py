@@ -15,7 +15,18 @@ from headrace.pipeline.settings import PipelineSettings
 
 
 def open_recovery_log(settings: PipelineSettings, name: str) -> RecoveryLog:
-    store = ObjectStore(settings.state_url, settings.state_options)
+    return _log(ObjectStore(settings.state_url, settings.state_options), name)
+
+
+def look_at_recovery_log(settings: PipelineSettings, name: str) -> RecoveryLog:
+    """For somebody who only reads it: no folder is made, and where there is none, nothing was decided."""
+    parts = urlsplit(settings.state_url)
+    if parts.scheme == "file" and not Path(unquote(parts.path)).exists():
+        return _log(ObjectStore("memory:///"), name)
+    return _log(ObjectStore(settings.state_url, settings.state_options, writes=False), name)
+
+
+def _log(store: ObjectStore, name: str) -> RecoveryLog:
     return RecoveryLog(store, f"materializations/{_part(name)}/log")
 
 

@@ -272,9 +272,14 @@ def _shortened(raw: str | None) -> str:
 
 
 def _invalid_error(which: str, names: Sequence[str], raw: str | None) -> SchemaError:
+    why = "the schema is not followed"
+    if any(name.startswith("endpoint:") for name in names):
+        why = "the endpoint cannot take it"
+    elif "encoding" in names:
+        why = "it is no text in UTF-8"
     return SchemaError(
-        f"{which}: the schema is not followed ({', '.join(names)}), such as by {_shortened(raw)}: correct "
-        "what writes it, or set invalid to drop"
+        f"{which}: {why} ({', '.join(names)}), such as by {_shortened(raw)}: correct what writes it, or set "
+        "invalid to drop"
     )
 
 

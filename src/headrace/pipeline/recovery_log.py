@@ -27,7 +27,7 @@ from typing import Any
 from uuid import uuid4
 from zlib import crc32
 
-from headrace.errors import ConfigError, Fenced, ProtocolError, Transient
+from headrace.errors import ConfigError, Fenced, HeadraceError, ProtocolError, Transient
 from headrace.faults import reached
 from headrace.model.checkpoints import START, JsonObject, to_json
 from headrace.objects import NoSuchObject, ObjectExists, ObjectStore
@@ -252,6 +252,23 @@ class RecoveryLog:
         is_current = (told.get("fence"), told.get("epoch")) == (now.fence, now.decision.epoch)
         return dict(told.get("sinks", {})) if is_current else {}
 
+    def tell_failure(self, message: str) -> None:
+        """Why an attempt to run has failed, for people who look; nobody goes by it. Empty: none has."""
+        with suppress(HeadraceError):
+            last = self.read().decision
+            told = {"at": _now(), "after": last.id if last else "", "message": message}
+            self._store.put(self._failure, to_json(told).encode(), "write the recovery log")
+
+    def failure(self) -> str:
+        """The last one, and when, if no epoch was decided since; or nothing."""
+        try:
+            told: JsonObject = json.loads(self._store.get(self._failure, "read the recovery log"))
+        except (NoSuchObject, ValueError):
+            return ""
+        last = self.read().decision
+        is_current = told.get("message") and told.get("after") == (last.id if last else "")
+        return f"{told['at']}: {told['message']}" if is_current else ""
+
     def _check_open(self) -> None:
         if not self._fence:
             raise ProtocolError("something is decided before the recovery log was opened", expected="open")
@@ -265,8 +282,7 @@ class RecoveryLog:
         name: str,
         decision: JsonObject | None = None,
     ) -> _Record:
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        return _Record(kind, fence, self._holder, now, decided_at, is_settled, name, decision, self._plan)
+        return _Record(kind, fence, self._holder, _now(), decided_at, is_settled, name, decision, self._plan)
 
     def _append(self, record: _Record) -> None:
         what = "write the recovery log"
@@ -372,8 +388,16 @@ class RecoveryLog:
     def _stuck(self) -> str:
         return f"{self._prefix}/stuck.json"
 
+    @property
+    def _failure(self) -> str:
+        return f"{self._prefix}/failure.json"
+
     def _path(self, place: int) -> str:
         return f"{self._prefix}/{place:020}.json"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def standing(past: Sequence[Past]) -> list[Decision]:

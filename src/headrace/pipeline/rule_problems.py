@@ -26,9 +26,9 @@ RESERVED = (
 )
 """Columns of a frame that are no fields."""
 _NUMBERED = re.compile(r"_nested\d+", re.IGNORECASE)
-INVALID_PREFIX = "schema:"
-"""Of the names by which a frame says what is wrong with a row by its schema."""
-INVALID_NAMES = ("json",)
+INVALID_PREFIXES = ("schema:", "endpoint:")
+"""Of the names by which a frame says what is wrong with a row, whatever the rules are."""
+INVALID_NAMES = ("json", "encoding")
 """The others of these names."""
 
 _CHECKS = ("not_null", "range", "regex", "in_set", "unique", "expression")
@@ -87,7 +87,7 @@ def _name_problem(rule: Rule, others: Iterable[str]) -> Problem | None:
         return Problem(("name",), "give it a name, by which its dead letters are found")
     if rule.name in others:
         return Problem(("name",), f"another rule has the name {rule.name!r} too: rename one")
-    if rule.name.startswith(INVALID_PREFIX) or rule.name in INVALID_NAMES:
+    if rule.name.startswith(INVALID_PREFIXES) or rule.name in INVALID_NAMES:
         return Problem(
             ("name",), f"{rule.name!r} is the name of something that is wrong by the schema: rename it"
         )

@@ -6,11 +6,13 @@ import logging
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.errors import ConfigError, HeadraceError, Transient
+from headrace.errors import ConfigError, Fenced, HeadraceError, Transient
+from headrace.ingest.iceberg.settings import CatalogSettings, missing_file
 from headrace.pipeline.coordinator import Patience
 from headrace.pipeline.dead_letters import make_dead_letter_sink
 from headrace.pipeline.folders import refuse_folders
@@ -40,6 +42,8 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY = 0.5
 PATIENCE = Patience(first_pause=1.0, longest_pause=30.0)
+ATTEMPTS = 8
+"""How often in a row a materialization that is to end may fail; with the pauses, a minute and a half."""
 
 
 class Reporter(Protocol):
@@ -51,6 +55,9 @@ class Reporter(Protocol):
     def state(self, name: str, text: str) -> None:
         """What a materialization is doing now."""
 
+    def failed(self, name: str, error: HeadraceError) -> None:
+        """A materialization has ended, and not by itself."""
+
     def epoch(self, name: str, progress: EpochProgress) -> None:
         """An epoch was decided."""
 
@@ -59,8 +66,17 @@ class Reporter(Protocol):
 
 
 class Runner:
-    def __init__(self, settings: PipelineSettings, reporter: Reporter, patience: Patience = PATIENCE) -> None:
-        self._settings, self._reporter, self._patience = settings, reporter, patience
+    """`attempts`: how often in a row a materialization may fail whose trigger is `once`."""
+
+    def __init__(
+        self,
+        settings: PipelineSettings,
+        reporter: Reporter,
+        patience: Patience = PATIENCE,
+        attempts: int = ATTEMPTS,
+    ) -> None:
+        self._settings, self._reporter = settings, reporter
+        self._patience, self._attempts = patience, attempts
         self._stopping = threading.Event()
         self._running: dict[str, Pipeline] = {}
         self.failures: dict[str, HeadraceError] = {}
@@ -113,31 +129,50 @@ class Runner:
         return planned, compiled
 
     def _keep_running(self, spark: SparkSession, one: MaterializationSettings, planned: Planned) -> None:
-        pauses = self._patience.pauses()
+        """Until it has ended, or nothing helps: an error that stays, too many attempts, or being stopped."""
+        pauses, failed = self._patience.pauses(), 0
+        epochs = 0
+
+        def on_epoch(progress: EpochProgress) -> None:
+            nonlocal epochs
+            epochs += 1
+            self._reporter.epoch(one.name, progress)
+
         while not self._stopping.is_set():
             epochs = 0
-
-            def on_epoch(progress: EpochProgress) -> None:
-                nonlocal epochs
-                epochs += 1
-                self._reporter.epoch(one.name, progress)
-
             try:
                 self._try_once(spark, one, planned, on_epoch)
             except Transient as error:
                 if epochs:
-                    pauses = self._patience.pauses()
+                    pauses, failed = self._patience.pauses(), 0
+                failed += 1
+                if one.trigger.once and failed >= self._attempts:
+                    self._end(one.name, error, f"gave up after {failed} attempts: {error.message}")
+                    return
+                self._tell_failure(one.name, error.message)
                 pause = pauses.next()
                 log.warning("materialization %r: %s; again in %.0f s", one.name, error.message, pause)
                 self._reporter.state(one.name, f"failed, again in {pause:.0f} s: {error.message}")
-                self._stopping.wait(pause)
+                if self._stopping.wait(pause):
+                    self._end(one.name, error, f"it was stopped while it failed: {error.message}")
             except HeadraceError as error:
-                self.failures[one.name] = error
-                self._reporter.state(one.name, f"stopped: {error.message}")
+                self._end(one.name, error, error.message)
                 return
             else:
                 self._reporter.state(one.name, "done")
                 return
+
+    def _end(self, name: str, error: HeadraceError, message: str) -> None:
+        error.message = message
+        self.failures[name] = error
+        if not isinstance(error, Fenced):  # who has taken over has failures of its own
+            self._tell_failure(name, message)
+        self._reporter.failed(name, error)
+
+    def _tell_failure(self, name: str, message: str) -> None:
+        """For `headrace status`."""
+        with suppress(HeadraceError):
+            open_recovery_log(self._settings, name).tell_failure(message)
 
     def _try_once(
         self,
@@ -176,6 +211,10 @@ class Runner:
         recovery_log = open_recovery_log(self._settings, one.name)
         with KafkaGroups(spark, one) as groups, checkpoint_folder(self._settings, one.name) as folder:
 
+            def recovered() -> None:
+                if recovery_log.failure():
+                    recovery_log.tell_failure("")
+
             def after(progress: EpochProgress) -> None:
                 on_epoch(progress)
                 groups.follow(read_offsets(folder, progress.epoch))
@@ -188,6 +227,7 @@ class Runner:
                 recovery_log,
                 folder,
                 dead_letters,
+                on_recovered=recovered,
                 on_epoch=after,
                 observe=lambda step: self._reporter.step(one.name, step),
             )
@@ -202,17 +242,22 @@ class Runner:
 
     def _wait_for_tables(self, spark: SparkSession, one: MaterializationSettings) -> bool:
         """A collection has a table once something was committed to it. False if we are told to stop first."""
+        catalog = self._settings.catalog
         for binding in one.bindings:
-            if not isinstance(binding.source, CollectionSource) or self._settings.catalog is None:
+            if not isinstance(binding.source, CollectionSource) or catalog is None:
                 continue
-            table = table_of(binding.source, self._settings.catalog)
-            while not spark.catalog.tableExists(table):
+            while problem := self._missing(spark, binding.source, catalog):
                 if one.trigger.once:
-                    raise ConfigError(
-                        f"materialization {one.name!r}: collection {binding.source.collection!r} has no "
-                        "table yet: write to it first"
-                    )
-                self._reporter.state(one.name, f"waiting for collection {binding.source.collection}")
+                    raise ConfigError(f"materialization {one.name!r}: {problem}")
+                self._reporter.state(one.name, f"waiting: {problem}")
                 if self._stopping.wait(_LOOK_EVERY):
                     return False
         return True
+
+    def _missing(self, spark: SparkSession, source: CollectionSource, catalog: CatalogSettings) -> str:
+        """What is not there yet of a collection that is to be read; empty if everything is."""
+        if problem := missing_file(catalog):
+            return problem
+        if spark.catalog.tableExists(table_of(source, catalog)):
+            return ""
+        return f"collection {source.collection!r} has no table yet: write to it first"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Collection as Names
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ from subprocess import Popen, TimeoutExpired
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
-from headrace.pipeline.java import find_java
+from headrace.pipeline.java import JavaNotFound, find_java
 from headrace.pipeline.spark_lines import DEFAULT_LINE, Needs, SparkLine, installed_line, jars_for
 
 if TYPE_CHECKING:
@@ -66,8 +68,34 @@ def make_session(settings: SparkSettings, name: str, needs: Names[Needs] = ()) -
         builder = SparkSession.builder.appName(name)
         for key, value in session_conf(settings, submitted, jars, needs, logging, line).items():
             builder = builder.config(key, value)
-        with _ended_if_interrupted():
-            return builder.getOrCreate()
+        with _ended_if_interrupted(), _own_interrupt():
+            return _started(builder)
+
+
+def _started(builder: SparkSession.Builder) -> SparkSession:
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if "JAVA_GATEWAY_EXITED" not in str(error):
+            raise
+        raise JavaNotFound(
+            f"{find_java()} does not start Spark, and says why above: Spark needs Java 17 or later"
+        ) from None
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Leaves SIGINT to whoever handles it: PySpark would take it to cancel all jobs, in the midst of them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from headrace.model.collections import DOCUMENT_FIELD
 from headrace.model.materializations import Binding
 from headrace.pipeline.reduce_arrow import Reducer
 from headrace.pipeline.spark_types import quote, spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 EPOCH = "_epoch"
 """The column of appended rows that holds the epoch's number."""
@@ -71,7 +73,7 @@ class SinkRows:
         if current is None or not self.is_reduced:
             return new
         keys = [quote(name) for name in self.keys]
-        held = current.select(*keys, F.col(DOCUMENT_FIELD).alias(_STORED))
+        held = current.selectExpr(*keys, f"{DOCUMENT_FIELD} as {_STORED}")
         joined = new.join(held, on=list(self.keys), how="left")
         return joined.mapInArrow(partial(_reduced, self.binding), self.schema)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -36,6 +37,8 @@ from headrace.pipeline.settings import (
     MaterializationSettings,
 )
 from headrace.pipeline.spark_types import quote
+
+log = logging.getLogger(__name__)
 
 BINDING = "binding"
 STARTS = "starts"
@@ -148,12 +151,20 @@ def _collection(
         "streaming-skip-delete-snapshots": "true",
         "streaming-skip-overwrite-snapshots": "true",
     }
-    if limits.files:
-        options["streaming-max-files-per-micro-batch"] = str(limits.files)
-    if limits.rows:
-        options["streaming-max-rows-per-micro-batch"] = str(limits.rows)
     table = table_of(source, catalog)
     spark.catalog.refreshTable(table)  # a session keeps a table as it was when it saw it first
+    opened = _Table(spark, table, source.collection)
+    if not opened.is_partitioned:
+        if limits.files:
+            options["streaming-max-files-per-micro-batch"] = str(limits.files)
+        if limits.rows:
+            options["streaming-max-rows-per-micro-batch"] = str(limits.rows)
+    elif limits.files or limits.rows:
+        log.warning(
+            "collection %r is partitioned, so that files of one commit may each have a part of a key's rows: "
+            "its epochs are not cut by `limits`, or an earlier row could come after a later one",
+            source.collection,
+        )
     stream = spark.readStream.options(**options).table(table)
     missing = [name for name in ("_lsn", "_row") if name not in stream.columns]
     if missing:
@@ -163,34 +174,40 @@ def _collection(
         )
     return Reading(
         stream,
-        frame_of_columns(stream.schema, collection, ["_lsn", "_row"]),
+        frame_of_columns(stream.schema, collection, ["_lsn", "_row"], is_ours=True),
         f"collection {'.'.join(catalog.identifier(source.collection))}",
-        _Columns(spark, table, source.collection, stream).check,
+        opened.check,
     )
 
 
-class _Columns:
-    """Those that a stream reads of a table: it does not see others that the table gets later.
+class _Table:
+    """A collection's table as it was when its stream was opened.
 
-    Whoever writes them adds them to the table first. So what an epoch reads has no others than the table has
-    when the epoch begins.
+    A stream does not see columns that the table gets later. Whoever writes them adds them to the table first.
+    So what an epoch reads has no others than the table has when the epoch begins.
     """
 
-    def __init__(self, spark: SparkSession, name: str, collection: str, stream: DataFrame) -> None:
+    def __init__(self, spark: SparkSession, name: str, collection: str) -> None:
         java: Any = spark._jvm
         iceberg = java.org.apache.iceberg.spark
         self._collection = collection
         self._convert = iceberg.SparkSchemaUtil.convert
         self._table = iceberg.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
-        self._read = stream._jdf.schema().catalogString()
+        self._columns = self._convert(self._table.schema()).catalogString()
+        self.is_partitioned = self._has_partitions()
 
     def check(self) -> None:
         self._table.refresh()
-        if self._convert(self._table.schema()).catalogString() != self._read:
+        columns = self._convert(self._table.schema()).catalogString()
+        if columns != self._columns or self._has_partitions() != self.is_partitioned:
             raise Transient(
-                f"the table of collection {self._collection!r} has other columns than when it was opened: it "
-                "is opened again"
+                f"the table of collection {self._collection!r} has other columns or partitions than when it "
+                "was opened: it is opened again"
             )
+
+    def _has_partitions(self) -> bool:
+        """Now, or when some of its files were written."""
+        return any(spec.isPartitioned() for spec in self._table.specs().values())
 
 
 def _kafka(
@@ -215,12 +232,7 @@ def _kafka(
     }
     if limits.rows:
         options["maxOffsetsPerTrigger"] = str(limits.rows)
-    stream = (
-        spark.readStream.format("kafka")
-        .options(**options)
-        .load()
-        .select(F.col("value").cast("string").alias("value"), "partition", "offset")
-    )
+    stream = spark.readStream.format("kafka").options(**options).load().select("value", "partition", "offset")
     description = f"kafka topic {source.topic}"
     return Reading(stream, frame_of_json(collection), description, start=dict(start or {}))
 

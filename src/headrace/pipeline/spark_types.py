@@ -49,5 +49,14 @@ def value_of_text(field: FieldType, sql: str) -> str:
     return sql
 
 
+def is_utf8(sql: str) -> str:
+    """Whether all bytes of a string are characters; Java would put one and the same for all that are not."""
+    from pyspark.sql import functions
+
+    if hasattr(functions, "is_valid_utf8"):  # from Spark 4 on, where `encode` returns the bytes as they are
+        return f"is_valid_utf8({sql})"
+    return f"encode({sql}, 'UTF-8') = cast({sql} as binary)"
+
+
 def _by_pattern(sql: str, pattern: str, value: str) -> str:
     return f"if({sql} rlike '{pattern}', {value}, null)"

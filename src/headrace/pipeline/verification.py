@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace.pipeline.dead_letters import NAME as DEAD_LETTERS
 from headrace.pipeline.dead_letters import is_there, place_of
-from headrace.pipeline.places import open_recovery_log
+from headrace.pipeline.places import look_at_recovery_log
 from headrace.pipeline.planning import planned_sinks
 from headrace.pipeline.recovery_log import ALL, Decision, standing
 from headrace.pipeline.settings import MaterializationSettings, PipelineSettings
@@ -23,7 +23,7 @@ class Verdict:
 
 def verify(settings: PipelineSettings, one: MaterializationSettings) -> Iterator[Verdict]:
     """Reads the recovery log and the sinks, and changes nothing."""
-    recovery_log = open_recovery_log(settings, one.name)
+    recovery_log = look_at_recovery_log(settings, one.name)
     decisions = standing(recovery_log.recent(ALL))
 
     def last() -> int:

@@ -99,6 +99,16 @@ class Delivery(StrEnum):
 
 
 @dataclass(frozen=True)
+class RowLimits:
+    """What an endpoint cannot take in a row that the schema allows: such a row is invalid, and never sent."""
+
+    refuses_nul: bool = False
+    """Strings with U+0000."""
+    max_key_bytes: int = 0
+    """The most bytes that the strings of a key may have together; 0: as many as they like."""
+
+
+@dataclass(frozen=True)
 class ValidatedBinding:
     constraints: Mapping[str, Constraint]
     """By field name: one for each field of the collection, and one for the document."""
@@ -107,6 +117,7 @@ class ValidatedBinding:
     """Whether this binding takes combined updates only and is never asked to load."""
     delivery: Delivery = Delivery.REPEATED
     """What the endpoint adds to the guarantee of the whole; docs/guarantees.md."""
+    limits: RowLimits = RowLimits()
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from headrace.connectors.sql.dialect import Dialect, quote
 from headrace.connectors.sql.tables import Column
 from headrace.errors import SchemaError
 from headrace.model.field_types import FieldType, Kind, decimal_type
+from headrace.protocol.messages import RowLimits
 
 # JSON and not JSONB: it keeps a document's text as it is, and \u0000 within it.
 _DECLARED = {
@@ -29,8 +30,14 @@ _KINDS = {declared.lower(): kind for kind, declared in _DECLARED.items()} | {
 _NUMERIC = re.compile(r"numeric(\(\d+,\d+\))")
 
 
+# An entry of an index may have 2,704 bytes. Some longer keys would fit, as they are compressed; which, only
+# PostgreSQL knows, and it says so when the epoch is stored.
+_MAX_KEY_BYTES = 2600
+
+
 class PostgresDialect(Dialect):
     name = "PostgreSQL"
+    limits = RowLimits(refuses_nul=True, max_key_bytes=_MAX_KEY_BYTES)
 
     def column_type(self, field_type: FieldType) -> str:
         if field_type.kind is Kind.DECIMAL:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import Field
@@ -165,4 +166,8 @@ class SqlConnector(Connector, Generic[Endpoint, Resource]):
         constraints = constrain(
             binding.collection, database.table(path), self.dialect, resource.delta_updates
         )
-        return ValidatedBinding(constraints, path, resource.delta_updates, Delivery.TRANSACTIONAL)
+        # Only what keeps one row a key has an index over the key.
+        limits = (
+            replace(self.dialect.limits, max_key_bytes=0) if resource.delta_updates else self.dialect.limits
+        )
+        return ValidatedBinding(constraints, path, resource.delta_updates, Delivery.TRANSACTIONAL, limits)

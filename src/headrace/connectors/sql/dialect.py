@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from headrace.connectors.sql.tables import Column, Table
 from headrace.model.field_types import FieldType
+from headrace.protocol.messages import RowLimits
 
 
 def quote(identifier: str) -> str:
@@ -21,6 +22,8 @@ class Dialect(ABC):
     """The spelling of one endpoint. Identifiers are always quoted, in the standard's double quotes."""
 
     name: str
+    limits: RowLimits = RowLimits()
+    """What columns that are declared as `column_type` says cannot take."""
 
     @abstractmethod
     def column_type(self, field_type: FieldType) -> str:

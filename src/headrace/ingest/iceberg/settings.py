@@ -31,6 +31,17 @@ class CatalogSettings(BaseModel):
         return self.model_dump()
 
 
+def missing_file(settings: CatalogSettings) -> str:
+    """What is wrong if a catalog is to be read from a file that is not there; empty if nothing is.
+
+    Whoever opened it would make an empty one.
+    """
+    scheme, _, path = settings.properties.get("uri", "").partition(":///")
+    if scheme != "sqlite" or path == ":memory:" or Path(path).exists():
+        return ""
+    return f"there is no catalog at {path}: start `headrace serve` on its data folder, or correct its path"
+
+
 def embedded_catalog(data_dir: Path) -> CatalogSettings:
     """A SQLite file and a folder, which Spark reads with its `jdbc` catalog."""
     folder = data_dir.absolute()

@@ -17,6 +17,7 @@ from headrace.protocol.messages import (
     Constraint,
     ConstraintKind,
     Delivery,
+    RowLimits,
     Spec,
     Specified,
     Validate,
@@ -107,10 +108,17 @@ def encode_validated(response: Validated) -> pb.ValidateResponse:
                 resource_path=binding.resource_path,
                 delta_updates=binding.delta_updates,
                 delivery=binding.delivery.name,
+                limits=_encode_limits(binding.limits),
             )
             for binding in response.bindings
         ]
     )
+
+
+def _encode_limits(limits: RowLimits) -> pb.RowLimits | None:
+    if limits == RowLimits():
+        return None
+    return pb.RowLimits(refuses_nul=limits.refuses_nul, max_key_bytes=limits.max_key_bytes)
 
 
 def decode_validated(message: pb.ValidateResponse) -> Validated:
@@ -124,6 +132,7 @@ def decode_validated(message: pb.ValidateResponse) -> Validated:
                 tuple(binding.resource_path),
                 binding.delta_updates,
                 _delivery(binding.delivery),
+                RowLimits(binding.limits.refuses_nul, binding.limits.max_key_bytes),
             )
             for binding in message.bindings
         )

@@ -101,7 +101,7 @@ class ValidateResponse(_message.Message):
     STAGED: ValidateResponse.Delivery
     TRANSACTIONAL: ValidateResponse.Delivery
     class Binding(_message.Message):
-        __slots__ = ("constraints", "resource_path", "delta_updates", "delivery")
+        __slots__ = ("constraints", "resource_path", "delta_updates", "delivery", "limits")
         class ConstraintsEntry(_message.Message):
             __slots__ = ("key", "value")
             KEY_FIELD_NUMBER: _ClassVar[int]
@@ -113,14 +113,24 @@ class ValidateResponse(_message.Message):
         RESOURCE_PATH_FIELD_NUMBER: _ClassVar[int]
         DELTA_UPDATES_FIELD_NUMBER: _ClassVar[int]
         DELIVERY_FIELD_NUMBER: _ClassVar[int]
+        LIMITS_FIELD_NUMBER: _ClassVar[int]
         constraints: _containers.MessageMap[str, Constraint]
         resource_path: _containers.RepeatedScalarFieldContainer[str]
         delta_updates: bool
         delivery: ValidateResponse.Delivery
-        def __init__(self, constraints: _Optional[_Mapping[str, Constraint]] = ..., resource_path: _Optional[_Iterable[str]] = ..., delta_updates: _Optional[bool] = ..., delivery: _Optional[_Union[ValidateResponse.Delivery, str]] = ...) -> None: ...
+        limits: RowLimits
+        def __init__(self, constraints: _Optional[_Mapping[str, Constraint]] = ..., resource_path: _Optional[_Iterable[str]] = ..., delta_updates: _Optional[bool] = ..., delivery: _Optional[_Union[ValidateResponse.Delivery, str]] = ..., limits: _Optional[_Union[RowLimits, _Mapping]] = ...) -> None: ...
     BINDINGS_FIELD_NUMBER: _ClassVar[int]
     bindings: _containers.RepeatedCompositeFieldContainer[ValidateResponse.Binding]
     def __init__(self, bindings: _Optional[_Iterable[_Union[ValidateResponse.Binding, _Mapping]]] = ...) -> None: ...
+
+class RowLimits(_message.Message):
+    __slots__ = ("refuses_nul", "max_key_bytes")
+    REFUSES_NUL_FIELD_NUMBER: _ClassVar[int]
+    MAX_KEY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    refuses_nul: bool
+    max_key_bytes: int
+    def __init__(self, refuses_nul: _Optional[bool] = ..., max_key_bytes: _Optional[int] = ...) -> None: ...
 
 class Materialization(_message.Message):
     __slots__ = ("name", "endpoint_type", "endpoint_json", "bindings")
