@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
@@ -43,6 +44,14 @@ class KafkaBroker(JavaServer):
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
         admin = self._admin()  # by name, or it would be gone before the answer comes
         admin.create_topics([topic], operation_timeout=_ANSWER_SECONDS)[name].result(timeout=_ANSWER_SECONDS)
+
+    def delete_topic(self, name: str) -> None:
+        """Returns when the topic is gone."""
+        admin = self._admin()
+        answers = admin.delete_topics([name], operation_timeout=_ANSWER_SECONDS)
+        answers[name].result(timeout=_ANSWER_SECONDS)
+        while name in admin.list_topics(timeout=_ANSWER_SECONDS).topics:
+            time.sleep(0.05)
 
     def _admin(self) -> AdminClient:
         # It would complain on standard error of a broker that does not listen yet.

@@ -21,6 +21,7 @@ from headrace.pipeline.transaction import ShardJob, ShardResult, transact
 from headrace.testing.runtime import combine
 from tests.pipeline.scenario import COLLECTION, Scenario
 from tests.pipeline.scenarios import Documents, MakeScenario
+from tests.pipeline.sink_places import ParquetPlace, assert_sink_exact
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -91,9 +92,9 @@ DAMAGES: dict[str, Callable[[Scenario], None]] = {
 @pytest.mark.parametrize(
     ("source", "damages"),
     [
-        pytest.param("collection", list(DAMAGES)[:3], id="collection"),
-        # The full tier also tears entries; tests/pipeline/test_recovery.py does that to the rules alone.
-        pytest.param("collection", list(DAMAGES)[3:], id="collection-torn", marks=pytest.mark.full),
+        pytest.param("collection", list(DAMAGES)[1:3], id="collection"),
+        # The full tier has the others; tests/pipeline/test_recovery.py does them to the rules alone.
+        pytest.param("collection", list(DAMAGES), id="collection-all", marks=pytest.mark.full),
         pytest.param("kafka", list(DAMAGES)[:2], id="kafka", marks=pytest.mark.full),
     ],
 )
@@ -124,6 +125,32 @@ def test_a_database_is_restored_from_an_older_dump(make_scenario: MakeScenario, 
     scenario.assert_exact(view())
 
 
+def test_a_database_is_restored_and_then_brought_back(make_scenario: MakeScenario, tmp_path: Path) -> None:
+    """Its epochs have the numbers of those that came after it was restored, and are others."""
+    scenario, view = make_scenario("collection", "sqlite")
+    sink = ParquetPlace(scenario, "files")
+    database, copies = Path(scenario.endpoint["path"]), []
+    for epoch in range(3):
+        scenario.write(1, seed=epoch)
+        scenario.run()
+        copies.append(shutil.copy(database, tmp_path / f"copy-{epoch}.db"))
+    shutil.copy(copies[0], database)
+    scenario.run()
+    scenario.write(1, seed=3)
+    scenario.run()
+    right = shutil.copy(database, tmp_path / "right.db")
+    before = sink.rows()
+    shutil.copy(copies[2], database)
+    with pytest.raises(ConfigError, match="the endpoint stands at epoch 2 of another history"):
+        scenario.run()
+    assert sink.rows() == before
+    shutil.copy(right, database)
+    scenario.write(1, seed=4)
+    scenario.run()
+    scenario.assert_exact(view())
+    assert_sink_exact(scenario, sink)
+
+
 @pytest.mark.full
 def test_a_postgres_database_is_restored_from_an_older_dump(
     make_scenario: MakeScenario, postgres_server: PostgresServer
@@ -152,6 +179,7 @@ def test_a_database_is_lost_and_the_view_is_made_anew(make_scenario: MakeScenari
     scenario.assert_exact(view())
 
 
+@pytest.mark.full  # tests/pipeline/test_recovery.py has the rule
 def test_the_checkpoint_of_another_materialization_in_the_endpoint(make_scenario: MakeScenario) -> None:
     scenario, view = make_scenario("collection", "sqlite", 2)
     run_epochs(scenario, 1)
@@ -165,6 +193,7 @@ def test_the_checkpoint_of_another_materialization_in_the_endpoint(make_scenario
     assert sorted(view(), key=str) == before
 
 
+@pytest.mark.full  # tests/pipeline/test_recovery.py has the rule
 def test_the_endpoint_of_another_lineage(make_scenario: MakeScenario) -> None:
     """Two deployments under one name: the second has run, and the first is pointed to its database."""
     scenario, _ = make_scenario("collection", "sqlite", 2)

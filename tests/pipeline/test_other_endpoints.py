@@ -127,6 +127,7 @@ def test_files_of_an_epoch_that_was_interrupted(
     scenario.assert_exact(list(combine(COLLECTION, deltas(folder)).values()))
 
 
+@pytest.mark.full  # tests/certify/test_decisive_faults.py kills and freezes it
 def test_redis(tmp_path: Path, redis_url: str) -> None:
     scenario = Scenario(tmp_path, "redis", {"url": redis_url}, 3, resource={"prefix": "orders"})
     for _ in range(2):
@@ -138,6 +139,7 @@ def test_redis(tmp_path: Path, redis_url: str) -> None:
     scenario.assert_exact(found)
 
 
+@pytest.mark.full  # tests/certify/test_decisive_faults.py kills and freezes it
 def test_webhook(tmp_path: Path) -> None:
     with Receiver() as receiver:
         scenario = Scenario(

@@ -13,7 +13,13 @@ import pytest
 
 from headrace.errors import CheckpointConflict, ConfigError
 from headrace.pipeline.recovery import ResumePlan, check_definition, plan_resume, reconcile_sinks
-from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, check_sources, marked, read_checkpoint
+from headrace.pipeline.runtime_checkpoint import (
+    RuntimeCheckpoint,
+    check_incarnations,
+    check_sources,
+    marked,
+    read_checkpoint,
+)
 from headrace.pipeline.spark_checkpoint import CheckpointFolder, read_folder, write_folder
 
 SOURCES = ("collection headrace.orders",)
@@ -164,7 +170,7 @@ def test_checkpoints_are_read_as_they_were_written() -> None:
     with pytest.raises(ConfigError, match="none of a pipeline's"):
         read_checkpoint({"offset": 3}, "sales", "endpoint")
     with pytest.raises(ConfigError, match="another version"):
-        read_checkpoint({**at(4).to_json(), "version": 2}, "sales", "endpoint")
+        read_checkpoint({**at(4).to_json(), "version": 3}, "sales", "endpoint")
 
 
 def test_other_sources_are_refused() -> None:
@@ -334,3 +340,80 @@ def test_a_log_in_which_nothing_was_decided_yet_is_not_lost() -> None:
         assert reconcile_sinks("sales", "ours", at(-1), endpoint, {"lake": None, "files": None}) == endpoint
     with pytest.raises(ConfigError, match="is lost"):
         reconcile_sinks("sales", "new", at(-1), [at(0), at(-1)], {"lake": None})
+
+
+def history(last: int, run: str = "", since: int = 0) -> dict[int, RuntimeCheckpoint]:
+    """The checkpoints of all epochs up to the last; those from `since` on were planned in another `run`."""
+    found: dict[int, RuntimeCheckpoint] = {}
+    link = ""
+    for epoch in range(last + 1):
+        found[epoch] = at(epoch, run=run if epoch >= since else "").linked_to(link)
+        link = found[epoch].link
+    return found
+
+
+def test_an_epoch_that_is_run_again_has_the_same_link() -> None:
+    assert history(3) == history(3)
+    assert history(3)[3] == read_checkpoint(history(3)[3].to_json(), "sales", "endpoint")
+    changed = [
+        replace(at(3), lineage="other"),
+        replace(at(3), content="other"),
+        replace(at(3), incarnations=("other",)),
+        at(3, run="other"),
+    ]
+    links = {one.linked_to(history(2)[2].link).link for one in [at(3), *changed]}
+    assert len(links) == 5
+    assert at(3).linked_to("other").link not in links
+
+
+def test_what_an_older_version_wrote_is_written_as_it_was() -> None:
+    """Whoever compares finds the same checkpoint."""
+    old = {key: value for key, value in at(3).to_json().items() if key not in ("link", "incarnations")}
+    old["version"] = 1
+    assert read_checkpoint(old, "sales", "endpoint").to_json() == old
+
+
+OTHER = history(5, run=" again", since=1)
+"""Epoch 0 is the same; the endpoint was restored to it, and the others came again."""
+
+
+def test_the_endpoint_is_of_another_history() -> None:
+    ours = history(5)
+    links = {epoch: one.link for epoch, one in ours.items()}
+    for epoch in (1, 2, 3, 4):
+        with pytest.raises(
+            ConfigError, match=f"the endpoint stands at epoch {epoch} of another history"
+        ) as told:
+            plan_resume("sales", "ours", ours[3], [OTHER[epoch]], NOTHING, links.get)
+        assert OTHER[epoch].link in told.value.message
+        if epoch <= 3:
+            assert ours[epoch].link in told.value.message
+    for epoch in (0, 1, 2, 3, 4):
+        plan_resume("sales", "ours", ours[3], [ours[epoch]], NOTHING, links.get)
+
+
+def test_a_sink_is_of_another_history() -> None:
+    ours = history(5)
+    links = {epoch: one.link for epoch, one in ours.items()}
+    for epoch in (1, 2, 3):
+        with pytest.raises(ConfigError, match=f"sink lake stands at epoch {epoch} of another history"):
+            reconcile_sinks("sales", "ours", ours[3], None, {"lake": OTHER[epoch]}, link_of=links.get)
+        reconcile_sinks("sales", "ours", ours[3], None, {"lake": ours[epoch]}, link_of=links.get)
+
+
+def test_what_an_older_version_wrote_has_no_history_to_compare() -> None:
+    old = replace(at(3), version=1)
+    plan_resume("sales", "ours", old, [old], NOTHING, lambda _: "")
+    plan_resume("sales", "ours", old, [at(4).linked_to("")], NOTHING, lambda _: "")
+    reconcile_sinks("sales", "ours", old, None, {"lake": replace(at(2), version=1)}, link_of=lambda _: "")
+
+
+def test_the_same_name_and_another_thing() -> None:
+    checkpoint = replace(at(3), incarnations=("table 1",))
+    check_incarnations(checkpoint, SOURCES, ("table 1",), "endpoint")
+    check_incarnations(at(3), SOURCES, ("table 2",), "endpoint")  # of before they were kept
+    check_incarnations(checkpoint, SOURCES, ("",), "endpoint")
+    with pytest.raises(
+        ConfigError, match=r"endpoint stands in collection headrace\.orders, which was table 1 and"
+    ):
+        check_incarnations(checkpoint, SOURCES, ("table 2",), "endpoint")

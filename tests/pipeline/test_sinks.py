@@ -62,9 +62,9 @@ def failure_of(scenario: Scenario, **changes: Any) -> HeadraceError:
 @pytest.mark.parametrize(
     ("kind", "with_view"),
     [
-        pytest.param("parquet", False, id="parquet"),
         pytest.param("iceberg", True, id="iceberg"),
         # The others run in tests/certify/test_decisive_faults.py, with more done to them.
+        pytest.param("parquet", False, id="parquet", marks=pytest.mark.full),
         pytest.param("kafka", False, id="kafka", marks=pytest.mark.full),
         pytest.param("delta", True, id="delta", marks=pytest.mark.full),
         pytest.param("hudi", False, id="hudi", marks=pytest.mark.full),

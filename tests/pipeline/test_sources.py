@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
+from devtools.kafka_broker import KafkaBroker
 from headrace.errors import ConfigError, Transient
 from headrace.ingest.iceberg.settings import embedded_catalog
 from headrace.ingest.iceberg.tables import Tables
@@ -166,3 +167,20 @@ def test_a_commit_is_not_cut_where_its_files_overlap(make_scenario: MakeScenario
     recorder = scenario.run()
     assert [epoch.read for epoch in recorder.epochs] == [5]
     scenario.assert_exact(view())
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_topic_that_was_deleted_and_created_again(
+    make_scenario: MakeScenario, kafka_broker: KafkaBroker
+) -> None:
+    """Its first messages have the offsets of those that were read."""
+    scenario, view = make_scenario("kafka", "sqlite")
+    scenario.write(3)
+    scenario.run()
+    before = view()
+    kafka_broker.delete_topic(scenario.topic)
+    kafka_broker.create_topic(scenario.topic, partitions=2)
+    scenario.write(5)
+    with pytest.raises(ConfigError, match=r"which was topic .* with id .* and is topic .* created again"):
+        scenario.run()
+    assert view() == before

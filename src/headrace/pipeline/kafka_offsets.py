@@ -1,4 +1,5 @@
-"""Where a topic ends: a source that begins at its end has to begin at the same place when it starts again.
+"""Where a topic ends, and which topic it is: a source that begins at its end has to begin at the same place
+when it starts again, and offsets mean something else in another topic of the same name.
 
 It is done with Kafka's own client, which Spark has loaded.
 """
@@ -6,6 +7,8 @@ It is done with Kafka's own client, which Spark has loaded.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
 
 from headrace.errors import Transient
 from headrace.pipeline.settings import KafkaSource
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
 
 EARLIEST = -2  # as Spark writes it
 _TIMEOUT_MS = 30_000
+_CLOSE_MS = 5_000
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of a broker that has none
 _BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 
 
@@ -23,11 +28,44 @@ def isolation_level(source: KafkaSource) -> str:
     return source.options.get("isolation.level", "read_committed")
 
 
+def topic_incarnation(spark: SparkSession, source: KafkaSource) -> str:
+    """Which one of the topics of this name it is, wherever its brokers are reached."""
+    gateway: Any = spark.sparkContext._gateway
+    java, kafka = gateway.jvm.java, gateway.jvm.org.apache.kafka
+    admin = kafka.clients.admin.Admin.create(_properties(gateway, source))
+    try:
+        cluster = admin.describeCluster().clusterId().get()
+        topics = java.util.Collections.singletonList(source.topic)
+        found = str(admin.describeTopics(topics).allTopicNames().get().get(source.topic).topicId())
+    except Py4JJavaError as error:
+        cause = error.java_exception.getCause()
+        if cause is not None and cause.getClass().getSimpleName() == "UnknownTopicOrPartitionException":
+            raise _no_topic(source) from None
+        raise
+    finally:
+        admin.close(java.time.Duration.ofMillis(_CLOSE_MS))
+    return f"topic {source.topic} of cluster {cluster}" + ("" if found == _NO_ID else f" with id {found}")
+
+
 def end_offsets(spark: SparkSession, source: KafkaSource) -> dict[str, int]:
     """The offset after the last message of each partition."""
     gateway: Any = spark.sparkContext._gateway
     java, kafka = gateway.jvm.java, gateway.jvm.org.apache.kafka
-    properties = java.util.Properties()
+    consumer = kafka.clients.consumer.KafkaConsumer(_properties(gateway, source))
+    try:
+        partitions = java.util.ArrayList()
+        for found in consumer.partitionsFor(source.topic) or ():
+            partitions.add(kafka.common.TopicPartition(found.topic(), found.partition()))
+        if not partitions:
+            raise _no_topic(source)
+        ends = consumer.endOffsets(partitions)
+        return {str(at.partition()): int(ends.get(at)) for at in partitions}
+    finally:
+        consumer.close()
+
+
+def _properties(gateway: Any, source: KafkaSource) -> Any:
+    properties = gateway.jvm.java.util.Properties()
     ours = {
         "bootstrap.servers": source.bootstrap,
         "isolation.level": isolation_level(source),
@@ -37,14 +75,8 @@ def end_offsets(spark: SparkSession, source: KafkaSource) -> dict[str, int]:
     }
     for name, value in {**source.options, **ours}.items():
         properties.put(name, value)
-    consumer = kafka.clients.consumer.KafkaConsumer(properties)
-    try:
-        partitions = java.util.ArrayList()
-        for found in consumer.partitionsFor(source.topic) or ():
-            partitions.add(kafka.common.TopicPartition(found.topic(), found.partition()))
-        if not partitions:
-            raise Transient(f"Kafka at {source.bootstrap} has no topic {source.topic!r}: make it first")
-        ends = consumer.endOffsets(partitions)
-        return {str(at.partition()): int(ends.get(at)) for at in partitions}
-    finally:
-        consumer.close()
+    return properties
+
+
+def _no_topic(source: KafkaSource) -> Transient:
+    return Transient(f"Kafka at {source.bootstrap} has no topic {source.topic!r}: make it first")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,7 +117,7 @@ class Pipeline:
         ]
         self._combining: list[tuple[Contest | None, MakeFrame]] = []
         self._content = content_digest(settings, planned.materialization)
-        self._lineage = ""
+        self._lineage, self._link = "", ""
         self._ahead: RuntimeCheckpoint | None = None
         self._failure: HeadraceError | None = None
         self._stopping = threading.Event()
@@ -197,6 +198,10 @@ class Pipeline:
             return Contest(winner, order), make
         return None, combiner(binding.collection, binding.values, with_document=has_document)
 
+    @cached_property
+    def _incarnations(self) -> tuple[str, ...]:
+        return tuple(reading.incarnation() for reading in self._readings)
+
     def _recover(self, folder: CheckpointFolder) -> ResumePlan:
         resume = Recovery(
             self._settings.name,
@@ -205,13 +210,14 @@ class Pipeline:
             self._coordinator,
             self._readings,
             self._sources,
+            lambda: self._incarnations,
             self._content,
             self._connector,
             self._row_sinks,
             self._dead_letters,
             has_staged_rows=Delivery.STAGED in self._deliveries,
         ).run(folder)
-        self._lineage, self._ahead = resume.lineage, resume.ahead
+        self._lineage, self._link, self._ahead = resume.lineage, resume.done.link, resume.ahead
         self._combining = [self._combining_of(index) for index in range(len(self._readings))]
         return resume
 
@@ -297,8 +303,8 @@ class Pipeline:
         began = time.monotonic()
         content = self._ahead.content if self._ahead and self._ahead.epoch == number else self._content
         checkpoint = RuntimeCheckpoint(
-            self._settings.name, self._lineage, number, self._sources, offsets, content
-        )
+            self._settings.name, self._lineage, number, self._sources, offsets, content, self._incarnations
+        ).linked_to(self._link)
         bindings = self._settings.bindings
         is_alone = len(bindings) == 1
         frames = [make(rows_of(rows, index, is_alone)) for index, make in enumerate(self._frames)]
@@ -324,6 +330,7 @@ class Pipeline:
             )
             with self._kept(combined):
                 self._coordinator.run(number, checkpoint.to_json(), rows_of_epoch, summarize, next_plan)
+        self._link = checkpoint.link
         self._on_epoch(progress)
         return progress
 

@@ -18,7 +18,12 @@ from headrace.errors import CheckpointConflict, ConfigError, Fenced
 from headrace.model.checkpoints import JsonObject
 from headrace.pipeline.committing import Committing, graver
 from headrace.pipeline.recovery_log import ALL, Decision, Recovered, RecoveryLog, standing
-from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, check_sources, read_checkpoint
+from headrace.pipeline.runtime_checkpoint import (
+    RuntimeCheckpoint,
+    check_incarnations,
+    check_sources,
+    read_checkpoint,
+)
 from headrace.pipeline.sources import Reading, check_starts, starts_of
 from headrace.pipeline.spark_checkpoint import CheckpointFolder
 from headrace.sinks.contract import Sink
@@ -30,6 +35,9 @@ if TYPE_CHECKING:
     from headrace.pipeline.dead_letters import DeadLetterSink
 
 log = logging.getLogger(__name__)
+
+LinkOf = Callable[[int], str | None]
+"""The link of an epoch that stands in the log; empty if it has none, None if the log does not tell."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,8 @@ class Recovery:
     readings: list[Reading]
     sources: tuple[str, ...]
     """What each binding reads, and where its rows go."""
+    incarnations: Callable[[], tuple[str, ...]]
+    """Tells which one of those that go by its name each source is."""
     definition: str
     """Digest of what makes rows of the sources into rows of the endpoint."""
     connector: ConnectorSink | None
@@ -82,7 +92,7 @@ class Recovery:
             assert recovered.decision is not None
             self._rewind_sinks(recovered.decision.epoch)
         endpoint = self._reconcile(recovered, logged, endpoint)
-        resume = plan_resume(self.name, recovered.plan["lineage"], logged, endpoint, folder)
+        resume = plan_resume(self.name, recovered.plan["lineage"], logged, endpoint, folder, self._link_of)
         check_definition(self.name, resume.ahead, self.definition)
         if resume.moves_log:
             self._move_log(resume)
@@ -110,7 +120,13 @@ class Recovery:
             had_rows=self._had_rows(committed, min(one.epoch for one in (logged, *(endpoint or ())))),
             dead=self._in_dead_letters() if logged.epoch < 0 else None,
             went_back=recovered.went_back and self.dead_letters is not None,
+            link_of=self._link_of,
         )
+
+    def _link_of(self, epoch: int) -> str | None:
+        """Returns that of an epoch that stands in the log; empty if it has none, None if it is not known."""
+        found = {decision.epoch: decision for decision in standing(self.log.recent(ALL))}.get(epoch)
+        return None if found is None else str(found.runtime_checkpoint.get("link", ""))
 
     def _move_log(self, resume: ResumePlan) -> None:
         log.warning("materialization %r: %s", self.name, resume.moves_log)
@@ -176,6 +192,8 @@ class Recovery:
     def _checkpoint(self, raw: JsonObject, where: str) -> RuntimeCheckpoint:
         checkpoint = read_checkpoint(raw, self.name, where)
         check_sources(checkpoint, self.sources, where)
+        if checkpoint.incarnations:
+            check_incarnations(checkpoint, self.sources, self.incarnations(), where)
         return checkpoint
 
 
@@ -241,6 +259,7 @@ def plan_resume(
     logged: RuntimeCheckpoint,
     endpoint: Sequence[RuntimeCheckpoint] | None,
     folder: CheckpointFolder,
+    link_of: LinkOf = lambda _: None,
 ) -> ResumePlan:
     """`lineage` is the log's; `endpoint` has a checkpoint for each shard, or None if it keeps none.
 
@@ -253,6 +272,9 @@ def plan_resume(
     lineage = theirs if is_lost else lineage
     _refuse_other_lineages(name, lineage, endpoint)
     low, high = _extremes(name, endpoint)
+    if not is_lost:
+        for checkpoint in (low, high):
+            _refuse_other_history(name, "the endpoint", checkpoint, logged, link_of)
     if low.epoch == high.epoch == logged.epoch + 1 and not is_lost:
         # It committed an epoch that nobody decided: what other sinks do for it is still to be done.
         low = logged
@@ -277,6 +299,7 @@ def reconcile_sinks(
     had_rows: Mapping[str, int] | None = None,
     dead: RuntimeCheckpoint | None = None,
     went_back: bool = False,
+    link_of: LinkOf = lambda _: None,
 ) -> Sequence[RuntimeCheckpoint] | None:
     """What to take for the endpoint's checkpoints, where sinks tell what readers see of each of them.
 
@@ -297,6 +320,7 @@ def reconcile_sinks(
     for sink, checkpoint in committed.items():
         if checkpoint is not None:
             _refuse_unknown(name, lineage, logged, sink, checkpoint)
+            _refuse_other_history(name, f"sink {sink}", checkpoint, logged, link_of)
         _refuse_behind(name, sink, checkpoint, (had_rows or {}).get(sink, -1))
     low = min(endpoint or (), key=lambda checkpoint: checkpoint.epoch, default=logged)
     if low.lineage == lineage and low.epoch > logged.epoch + 1 and (committed or went_back):
@@ -308,6 +332,30 @@ def reconcile_sinks(
             "tables"
         )
     return endpoint
+
+
+def _refuse_other_history(
+    name: str, who: str, checkpoint: RuntimeCheckpoint, logged: RuntimeCheckpoint, link_of: LinkOf
+) -> None:
+    """Refuses epochs that have the log's numbers and are others.
+
+    What is further than the epoch after the log's last, or older than all that the log has, cannot be told.
+    """
+    if not checkpoint.link:
+        return
+    if checkpoint.epoch == logged.epoch + 1:
+        expected: str | None = checkpoint.linked_to(logged.link).link
+    elif checkpoint.epoch == logged.epoch:
+        expected = logged.link
+    else:
+        expected = link_of(checkpoint.epoch) if checkpoint.epoch < logged.epoch else None
+    if expected and expected != checkpoint.link:
+        raise ConfigError(
+            f"materialization {name!r}: {who} stands at epoch {checkpoint.epoch} of another history than the "
+            f"recovery log: its link is {checkpoint.link}, and in the log that epoch would be {expected}. It "
+            "was restored from a copy of before the log was taken back, or the log was restored: restore the "
+            f"copy whose link is {expected}, or log and sinks as they were when {who} was copied"
+        )
 
 
 def _refuse_unknown(

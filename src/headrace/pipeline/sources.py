@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +27,7 @@ from headrace.model.collections import Collection, pointer_tokens
 from headrace.model.reduction_schema import Location, Strategy
 from headrace.pipeline.frames import ORDER, MakeFrame, frame_of_columns
 from headrace.pipeline.json_values import frame_of_json
-from headrace.pipeline.kafka_offsets import EARLIEST, end_offsets, isolation_level
+from headrace.pipeline.kafka_offsets import EARLIEST, end_offsets, isolation_level, topic_incarnation
 from headrace.pipeline.settings import (
     BindingSettings,
     CollectionSource,
@@ -45,6 +45,7 @@ STARTS = "starts"
 """The key of the recovery log's plan."""
 _NUMBER = "_number"
 _SIMPLE = (IntegralType, TimestampType, TimestampNTZType)
+_WHAT_IS_READ = ("path", "table", "subscribepattern", "assign", "dbtable", "location")
 _ANY_ORDER = (Strategy.SUM, Strategy.MINIMIZE, Strategy.MAXIMIZE)
 
 
@@ -57,6 +58,9 @@ class Reading:
     """From rows of the stream to a frame of documents."""
     description: str
     """What it reads; another text means another source."""
+    incarnation: Callable[[], str] = lambda: ""
+    """Tells which one of those of that name it is: a topic or table that is deleted and created again is
+    another one. Empty if that cannot be told. It may have to ask, so what needs no asking comes first."""
     check: Callable[[], None] = lambda: None
     """Called before each epoch; raises `Transient` if the source has to be opened again to be read."""
     start: Mapping[str, int] = field(default_factory=dict)
@@ -176,6 +180,7 @@ def _collection(
         stream,
         frame_of_columns(stream.schema, collection, ["_lsn", "_row"], is_ours=True),
         f"collection {'.'.join(catalog.identifier(source.collection))}",
+        lambda: opened.incarnation,
         opened.check,
     )
 
@@ -195,6 +200,7 @@ class _Table:
         self._table = iceberg.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
         self._columns = self._convert(self._table.schema()).catalogString()
         self.is_partitioned = self._has_partitions()
+        self.incarnation = f"table {self._table.uuid()}"
 
     def check(self) -> None:
         self._table.refresh()
@@ -234,7 +240,8 @@ def _kafka(
         options["maxOffsetsPerTrigger"] = str(limits.rows)
     stream = spark.readStream.format("kafka").options(**options).load().select("value", "partition", "offset")
     description = f"kafka topic {source.topic}"
-    return Reading(stream, frame_of_json(collection), description, start=dict(start or {}))
+    incarnation = partial(topic_incarnation, spark, source)
+    return Reading(stream, frame_of_json(collection), description, incarnation, start=dict(start or {}))
 
 
 def _format(spark: SparkSession, source: FormatSource, collection: Collection) -> Reading:
@@ -242,7 +249,26 @@ def _format(spark: SparkSession, source: FormatSource, collection: Collection) -
     if source.schema:
         reader = reader.schema(source.schema)
     # A path is an option like any other; as an argument it would be given twice.
-    return reading_of(reader.load(), collection, source.order_by, f"format {source.format}")
+    reading = reading_of(reader.load(), collection, source.order_by, f"format {source.format}")
+    return replace(reading, incarnation=partial(_what_it_reads, spark, source))
+
+
+def _what_it_reads(spark: SparkSession, source: FormatSource) -> str:
+    """By the options that say it: others are about how it is read, or by whom."""
+    options = {name.lower(): value for name, value in source.options.items()}
+    topics = options.get("subscribe", "").split(",")
+    if source.format.lower() == "kafka" and topics != [""]:
+        bootstrap = options.get("kafka.bootstrap.servers", "")
+        given = {
+            name.removeprefix("kafka."): value
+            for name, value in source.options.items()
+            if name.startswith("kafka.")
+        }
+        return ", ".join(
+            topic_incarnation(spark, KafkaSource(bootstrap, topic.strip(), options=given)) for topic in topics
+        )
+    found = [f"{name} {options[name]}" for name in _WHAT_IS_READ if name in options]
+    return ", ".join([*found, *(f"ordered by {name}" for name in source.order_by)])
 
 
 def reading_of(
