@@ -36,6 +36,7 @@ from headrace.pipeline.committing import Committing
 from headrace.pipeline.connector_sink import ConnectorSink
 from headrace.pipeline.coordinator import Coordinator
 from headrace.pipeline.pipeline import Pipeline
+from headrace.pipeline.recovery import Recovery
 from headrace.pipeline.recovery_log import Decision, Recovered, RecoveryLog
 from headrace.pipeline.spark_checkpoint import CheckpointFolder
 
@@ -57,7 +58,7 @@ def _begun_is_decided(original: Replacement, self: Pipeline, folder: CheckpointF
     return start
 
 
-@defective(Pipeline, "_had_rows", SINK_NOT_ASKED, lambda self, *_: self._settings.name)
+@defective(Recovery, "_had_rows", SINK_NOT_ASKED, lambda self, *_: self.name)
 def _not_asked(*_: Any) -> dict[str, int]:
     """So that nobody sees where they stand behind what the log knows of them."""
     return {}
