@@ -301,10 +301,7 @@ class Pipeline:
         self, rows: DataFrame, number: int, offsets: dict[int, str], at: datetime
     ) -> EpochProgress:
         began = time.monotonic()
-        content = self._ahead.content if self._ahead and self._ahead.epoch == number else self._content
-        checkpoint = RuntimeCheckpoint(
-            self._settings.name, self._lineage, number, self._sources, offsets, content, self._incarnations
-        ).linked_to(self._link)
+        checkpoint = self._checkpoint_of(number, offsets)
         bindings = self._settings.bindings
         is_alone = len(bindings) == 1
         frames = [make(rows_of(rows, index, is_alone)) for index, make in enumerate(self._frames)]
@@ -333,6 +330,20 @@ class Pipeline:
         self._link = checkpoint.link
         self._on_epoch(progress)
         return progress
+
+    def _checkpoint_of(self, number: int, offsets: dict[int, str]) -> RuntimeCheckpoint:
+        if self._ahead is not None and self._ahead.epoch == number:
+            return self._ahead  # as some shards have it, by whatever version they were written
+        checkpoint = RuntimeCheckpoint(
+            self._settings.name,
+            self._lineage,
+            number,
+            self._sources,
+            offsets,
+            self._content,
+            self._incarnations,
+        )
+        return checkpoint.linked_to(self._link)
 
     @contextmanager
     def _kept(self, combined: list[DataFrame]) -> Iterator[None]:
