@@ -13,15 +13,22 @@ from uuid import uuid4
 
 # Waits for a line, which says that the run has ended by itself, or for the end of file: it has died. Each
 # process may end in good order, so that Spark removes its folders; who has not in half a minute is killed.
+# A process that is just being executed has no environment for a moment, so it is looked for several times.
 _END_IF_ORPHANED = """
 read -r _ && exit
-found() { processes=$(grep -lsa "$1" /proc/[0-9]*/environ); [ "$processes" ]; }
-send() { for file in $processes; do pid=${file#/proc/}; kill -s "$1" "${pid%/environ}" 2>/dev/null; done; }
-found "$1" && send TERM
-tenths=0
-while found "$1"; do
-    [ "$tenths" -ge 300 ] && send KILL
-    tenths=$((tenths + 1))
+told=' ' missed=0 until=$(($(date +%s) + 30))
+while [ "$missed" -lt 5 ]; do
+    processes=$(grep -lsa "$1" /proc/[0-9]*/environ)
+    if [ "$processes" ]; then missed=0; else missed=$((missed + 1)); fi
+    for file in $processes; do
+        pid=${file#/proc/} pid=${pid%/environ}
+        if [ "$(date +%s)" -ge "$until" ]; then
+            kill -s KILL "$pid"
+        elif [ "${told#* $pid }" = "$told" ]; then
+            kill -s TERM "$pid"
+            told="$told$pid "
+        fi
+    done
     sleep 0.1
 done
 rm -rf "$2"
