@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from threading import Lock
 from types import TracebackType
@@ -20,7 +21,7 @@ from headrace.pipeline.guarantee import Compiled
 from headrace.pipeline.progress import EpochProgress
 
 
-class _Output:
+class _Output(ABC):
     """Materializations report on threads of their own."""
 
     def __init__(self) -> None:
@@ -37,8 +38,9 @@ class _Output:
     def step(self, name: str, step: str) -> None:
         """Too often for anybody to read."""
 
+    @abstractmethod
     def state(self, name: str, text: str) -> None:
-        raise NotImplementedError
+        """A materialization is doing something else now."""
 
     def failed(self, name: str, error: HeadraceError) -> None:
         """At once, and on standard error alone: the others may go on for days."""
