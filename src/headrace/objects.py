@@ -47,7 +47,7 @@ class ObjectStore:
     """
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None, *, writes: bool = True) -> None:
-        """Who `writes` has a folder made where there is none; for who does not, it has to be there."""
+        """Creates a missing folder only if `writes` is true."""
         self.url = url
         parts = urlsplit(url)
         # A file that is put is in the page cache only; nothing is announced before it is synced.

@@ -36,7 +36,8 @@ class _Output(ABC):
         return None
 
     def step(self, name: str, step: str) -> None:
-        """Too often for anybody to read."""
+        """Prints nothing: steps are too many to read."""
+        return
 
     @abstractmethod
     def state(self, name: str, text: str) -> None:

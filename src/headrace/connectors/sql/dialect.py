@@ -23,7 +23,7 @@ class Dialect(ABC):
 
     name: str
     limits: RowLimits = RowLimits()
-    """What columns that are declared as `column_type` says cannot take."""
+    """Values that columns of the types from `column_type` cannot store."""
 
     @abstractmethod
     def column_type(self, field_type: FieldType) -> str:

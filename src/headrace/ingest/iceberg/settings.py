@@ -32,9 +32,9 @@ class CatalogSettings(BaseModel):
 
 
 def missing_file(settings: CatalogSettings) -> str:
-    """What is wrong if a catalog is to be read from a file that is not there; empty if nothing is.
+    """Returns the problem if the catalog's SQLite file does not exist; empty otherwise.
 
-    Whoever opened it would make an empty one.
+    Opening the catalog would create an empty one.
     """
     scheme, _, path = settings.properties.get("uri", "").partition(":///")
     if scheme != "sqlite" or path == ":memory:" or Path(path).exists():
