@@ -35,9 +35,8 @@ class _Output(ABC):
     ) -> None:
         return None
 
-    def step(self, name: str, step: str) -> None:
+    def step(self, name: str, step: str) -> None:  # noqa: B027 - not abstract: nobody prints steps
         """Prints nothing: steps are too many to read."""
-        return
 
     @abstractmethod
     def state(self, name: str, text: str) -> None:
