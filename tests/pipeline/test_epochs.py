@@ -169,6 +169,9 @@ def test_a_pipeline_waits_for_its_table(make_scenario: MakeScenario) -> None:
         runner.stop()
         running.join()
     assert not runner.failures
+    log.tell_failure("a start that failed")
+    scenario.run()
+    assert log.failure() == "", "a start that succeeds clears it, also where there is nothing to read"
     scenario.assert_exact(view())
 
 

@@ -204,8 +204,11 @@ def send_again(
     log = ReplayLog.of(settings, one.name)
     log.refresh()
     chosen = letters if again else pending(log, letters)
-    rows = corrected or {}
-    undecoded = [one for one in chosen if "encoding" in one.rules and rows.get(one.id, one.row) == one.row]
+    undecoded = [
+        letter
+        for letter in chosen
+        if "encoding" in letter.rules and (corrected or {}).get(letter.id, letter.row) == letter.row
+    ]
     if undecoded:
         raise ConfigError(
             f"dead letter {undecoded[0].id!r} is no text in UTF-8, and would be dropped again: correct such "

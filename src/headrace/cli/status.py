@@ -63,8 +63,9 @@ def _status(settings: PipelineSettings, one: MaterializationSettings, epochs: in
     log = look_at_recovery_log(settings, one.name)
     recovered, recent = log.read(), [_epoch(past) for past in log.recent(epochs)]
     checkpoint = read_checkpoint(recovered.runtime_checkpoint, one.name, f"materialization {one.name!r}")
-    # What was decided is not in the endpoint before it is committed there.
-    arrived = checkpoint.epoch - (bool(recent) and not recent[0]["committed"])
+    # A decided epoch is not in the endpoint before it is committed there.
+    is_committed = not recent or recent[0]["committed"]
+    arrived = checkpoint.epoch if is_committed else checkpoint.epoch - 1
     lags = [
         lag_of(index, binding, checkpoint, settings.catalog, arrived)
         for index, binding in enumerate(one.bindings)

@@ -176,7 +176,7 @@ def _each_once(letters: Iterable[DeadLetter]) -> list[DeadLetter]:
 
 
 def place_of(letter: DeadLetter) -> str:
-    """What a row is known by that several bindings have read, perhaps as rows of several collections."""
+    """Identifies a row that several bindings have read: by its place in the topic, or by the letter's id."""
     return letter.source if topic_of(letter.source) else letter.id
 
 

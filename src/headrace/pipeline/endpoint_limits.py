@@ -13,7 +13,7 @@ from headrace.protocol.messages import RowLimits
 
 
 def within_limits(make: MakeFrame, binding: Binding, limits: RowLimits) -> MakeFrame:
-    """The same frame, in which such rows are invalid by `endpoint:` and the field's pointer."""
+    """Marks rows that exceed the limits as invalid, under the name `endpoint:` and the field's pointer."""
     wrong: dict[str, str] = {}
     keys = {
         field.pointer: f"_key.k{index}"

@@ -35,7 +35,7 @@ _READ_AS: dict[Kind, T.DataType] = {
 
 
 def frame_of_json(collection: Collection) -> MakeFrame:
-    """Of rows with `value` in bytes, `partition` and `offset`."""
+    """Makes frames of rows with the columns `value` (bytes), `partition` and `offset`."""
     fields = collection.properties
     for name, field in fields.items():
         _refuse_strings_among_others(collection, name, field.type)

@@ -119,7 +119,7 @@ def check_sources(checkpoint: RuntimeCheckpoint, sources: Sequence[str], where: 
 def check_incarnations(
     checkpoint: RuntimeCheckpoint, sources: Sequence[str], incarnations: Sequence[str], where: str
 ) -> None:
-    """Nor do they in something else that goes by the same name now."""
+    """Refuses sources that have the names of those in the checkpoint and are others."""
     for source, before, now in zip(sources, checkpoint.incarnations, incarnations, strict=False):
         if before and now and before != now:
             raise ConfigError(
