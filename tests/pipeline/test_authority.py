@@ -112,6 +112,7 @@ def test_whatever_happens_to_the_state_the_next_epoch_is_the_next(
     scenario.assert_exact(view())
 
 
+@pytest.mark.full  # test_a_database_is_restored_and_then_brought_back begins with it
 def test_a_database_is_restored_from_an_older_dump(make_scenario: MakeScenario, tmp_path: Path) -> None:
     scenario, view = make_scenario("collection", "sqlite", 2)
     scenario.write(40)
@@ -171,6 +172,7 @@ def test_a_postgres_database_is_restored_from_an_older_dump(
     postgres_server.drop_database(f"{name}_dump")
 
 
+@pytest.mark.full  # tests/pipeline/test_recovery.py has the rule: the endpoint was emptied
 def test_a_database_is_lost_and_the_view_is_made_anew(make_scenario: MakeScenario) -> None:
     scenario, view = make_scenario("collection", "sqlite", 2)
     run_epochs(scenario, 1)
