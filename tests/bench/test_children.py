@@ -46,6 +46,7 @@ def test_a_child_that_dies_is_noticed_with_its_last_words() -> None:
         child.receive()
 
 
+@pytest.mark.full  # it is killed in the next one
 @pytest.mark.processes
 def test_a_server_and_its_folder_are_gone_after_the_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -183,6 +183,7 @@ def test_the_totals_are_exact_and_nothing_is_left_behind(tmp_path: Path) -> None
 
 
 @pytest.mark.processes
+@pytest.mark.full  # tests/crash/ingest kills servers, and the README's test writes to one
 def test_every_order_is_in_the_iceberg_table_once_and_nothing_is_left_behind(tmp_path: Path) -> None:
     answer = subprocess.run(
         [*DEMO, "ingest"],
@@ -207,6 +208,7 @@ def test_an_order_that_is_missing_or_twice_is_noticed() -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.full  # a wrong row is noticed in a test above
 def test_a_wrong_view_is_noticed(tmp_path: Path) -> None:
     orders = made_up_orders()
     console = Console(quiet=True)

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+# SQLite, files and webhook run the whole suite over gRPC; what it adds is the same for every connector.
+_SLOW_OVER_GRPC = ("test_postgres_conformance.py", "test_redis_conformance.py")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leaves the slow test of the largest document in process to the full tier; gRPC covers the same."""
     for item in items:
-        if "test_the_largest_document[" in item.nodeid and "in process" in item.nodeid:
+        if _has_another_proof(item.nodeid):
             item.add_marker(pytest.mark.full)
+
+
+def _has_another_proof(test: str) -> bool:
+    if "test_the_largest_document[" in test:
+        return "in process" in test
+    return "[grpc" in test and any(file in test for file in _SLOW_OVER_GRPC)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyarrow import flight
 
@@ -62,17 +65,30 @@ def readiness(server: Serving) -> tuple[int, dict[str, Any]]:
 
 
 def refused_write(client: flight.FlightClient) -> dict[str, Any]:
-    """Writes until that is refused, and tells what the server said."""
+    """Writes until that is refused, and tells what the server said.
+
+    It reads beside that: a write that is just being accepted when the disk fills up waits for room, and its
+    client is told of the disk only when it sends another one.
+    """
     writer, reader = exchange(client, "stock")
+    with ThreadPoolExecutor(1) as beside:
+        told = beside.submit(read_until_refused, reader)
+        with suppress(flight.FlightError, pa.ArrowException, OSError):  # the reader says why
+            writer.begin(rows(0).schema)
+            while not told.done():
+                writer.write_batch(rows(-1, 1, TEXT))
+        try:
+            return told.result()
+        finally:
+            hang_up(writer, reader)
+
+
+def read_until_refused(reader: Any) -> dict[str, Any]:
     try:
-        writer.begin(rows(0).schema)
         while True:
-            writer.write_batch(rows(-1, 1, TEXT))
             reader.read_chunk()
     except flight.FlightUnavailableError as error:
         return error_of(error)
-    finally:
-        hang_up(writer, reader)
 
 
 def test_the_disk_of_the_log_is_full_for_a_while(disk: Disk, tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ def test_the_committer_is_killed(surroundings: Surroundings, journal: Journal, k
         surroundings.check(journal, server, Tier.LOCAL_DISK)
 
 
+@pytest.mark.full  # tests/ingest/iceberg/test_committer_process.py freezes a committer by itself
 def test_the_committer_hangs_and_goes_on(folders: Surroundings, journal: Journal) -> None:
     """Writes continue in the meantime, and nothing is reported as committed that is not."""
     with folders.server(commit_timeout=3600) as server:

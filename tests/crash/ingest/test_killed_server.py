@@ -85,7 +85,7 @@ def measured(action: Callable[[], None]) -> float:
     return time.monotonic() - began
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=[pytest.mark.full, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=[pytest.mark.full, pytest.mark.timeout(900)])])
 def test_killed_many_times(folders: Surroundings, journal: Journal, kills: int) -> None:
     run(folders, journal, seed=4, kills=kills)
 
