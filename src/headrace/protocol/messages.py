@@ -19,6 +19,7 @@ from headrace.model.checkpoints import JsonObject
 from headrace.model.collections import Collection, Field
 from headrace.model.key_range import KeyRange
 from headrace.model.materializations import Materialization
+from headrace.model.ownership import Target
 from headrace.protocol.key_digests import KeyDigests, digest_keys
 
 MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
@@ -118,11 +119,16 @@ class ValidatedBinding:
     delivery: Delivery = Delivery.REPEATED
     """What the endpoint adds to the guarantee of the whole; docs/guarantees.md."""
     limits: RowLimits = RowLimits()
+    target: Target | None = None
+    """What is at `resource_path` now; None: the connector does not say."""
 
 
 @dataclass(frozen=True)
 class Validated:
     bindings: tuple[ValidatedBinding, ...]
+    runtime_checkpoints: tuple[JsonObject, ...] | None = None
+    """What the endpoint has of this materialization, one for each range of keys, as Open would answer and
+    without opening anything; empty: nothing. None: it keeps none, or the connector does not say."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +139,11 @@ class Apply:
     version: str
     dry_run: bool = False
     """Only say what would be done."""
+    lineage: str = ""
+    """Under this, the targets say from now on that they belong to the materialization (`Owner`). Empty: what
+    they say is left as it is. In any case those of somebody else are refused."""
+    adopts: bool = False
+    """A person has said that targets of somebody else are to be taken over."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.model.checkpoints import JsonObject
+from headrace.model.ownership import Mode, Owner, Target
 from headrace.sinks.audits import never_decided
 
 if TYPE_CHECKING:
@@ -117,6 +118,10 @@ class Place:
     def is_view(self) -> bool:
         return bool(self.keys)
 
+    def owner(self, lineage: str) -> Owner:
+        """What the place says of itself once its materialization writes it."""
+        return Owner(self.writer, lineage, self.key, Mode.VIEW if self.is_view else Mode.APPEND)
+
 
 class RowSink(Sink):
     """Keeps an epoch's rows somewhere, in one format: appended, or one for each key (`Place.keys`).
@@ -145,6 +150,23 @@ class RowSink(Sink):
     def read(cls, place: Place, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
         """Rows of the writer that are committed, of one epoch or of all, in no order and without Spark."""
 
+    def inspect(self) -> Target | None:
+        """What is in the place now; None if the format cannot tell. Changes nothing there, not even a fence.
+
+        Called before `start`, as `committed` may be. It takes no longer for a large place than for a small
+        one.
+        """
+        return None
+
+    def claim(self, owner: Owner, *, adopts: bool = False) -> None:
+        """Has the place say whose it is, in something that lives and dies with it; `inspect` reads it.
+
+        Called by each start, after `start` and before the first `prepare`, when nothing is refused any more.
+        A place that is not there yet says it as soon as it is made. One that somebody else has claimed
+        meanwhile (`owner_conflict`) is refused with an `EndpointError`, unless a person has said that it
+        is to be taken over: `adopts`.
+        """
+
     @abstractmethod
     def rewind(self, epoch: int) -> None:
         """Removes what later epochs brought, which will come again; -1: all of it. May be repeated.
@@ -172,8 +194,8 @@ class RowSink(Sink):
     def committed(self) -> JsonObject | None:
         """The runtime checkpoint of the last epoch that readers see, as the place itself tells it.
 
-        None if nothing was committed yet, or the format cannot tell (`can_tell`). Called after `start` and
-        the commit of what was decided; a recovery log that was lost is made anew from it.
+        None if nothing was committed yet, or the format cannot tell (`can_tell`). Called before `start`, and
+        again after the commit of what was decided; a recovery log that was lost is made anew from it.
         """
         return None
 

@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 from headrace.errors import ProtocolError
-from headrace.model.checkpoints import to_json
+from headrace.model.checkpoints import JsonObject, to_json
 from headrace.model.collections import Collection, Field
 from headrace.model.field_types import FieldType
 from headrace.model.materializations import Binding, Materialization
+from headrace.model.ownership import Mode, Owner, Target
 from headrace.protocol.grpc.gen import materialize_pb2 as pb
 from headrace.protocol.messages import (
     Applied,
@@ -109,10 +110,56 @@ def encode_validated(response: Validated) -> pb.ValidateResponse:
                 delta_updates=binding.delta_updates,
                 delivery=binding.delivery.name,
                 limits=_encode_limits(binding.limits),
+                target=_encode_target(binding.target),
             )
             for binding in response.bindings
-        ]
+        ],
+        runtime_checkpoints=(
+            None
+            if response.runtime_checkpoints is None
+            else pb.RuntimeCheckpoints(json=map(to_json, response.runtime_checkpoints))
+        ),
     )
+
+
+def _encode_target(target: Target | None) -> pb.Target | None:
+    if target is None:
+        return None
+    owner = target.owner
+    return pb.Target(
+        exists=target.exists,
+        has_rows=target.has_rows,
+        owner=owner
+        and pb.Owner(
+            materialization=owner.materialization,
+            lineage=owner.lineage,
+            key=owner.key,
+            mode=owner.mode.value,
+        ),
+    )
+
+
+def _decode_target(binding: pb.ValidateResponse.Binding) -> Target | None:
+    if not binding.HasField("target"):
+        return None
+    target, owner = binding.target, None
+    if target.HasField("owner"):
+        said = target.owner
+        try:
+            owner = Owner(said.materialization, said.lineage, tuple(said.key), Mode(said.mode))
+        except ValueError:
+            raise ProtocolError(
+                f"an owner has the mode {said.mode!r}",
+                message_name="ValidateResponse",
+                expected="view or append",
+            ) from None
+    return Target(target.exists, target.has_rows, owner)
+
+
+def _decode_checkpoints(message: pb.ValidateResponse) -> tuple[JsonObject, ...] | None:
+    if not message.HasField("runtime_checkpoints"):
+        return None
+    return tuple(from_json(text, "runtime_checkpoints") for text in message.runtime_checkpoints.json)
 
 
 def _encode_limits(limits: RowLimits) -> pb.RowLimits | None:
@@ -133,9 +180,11 @@ def decode_validated(message: pb.ValidateResponse) -> Validated:
                 binding.delta_updates,
                 _delivery(binding.delivery),
                 RowLimits(binding.limits.refuses_nul, binding.limits.max_key_bytes),
+                _decode_target(binding),
             )
             for binding in message.bindings
-        )
+        ),
+        _decode_checkpoints(message),
     )
 
 
@@ -162,11 +211,19 @@ def encode_apply(request: Apply) -> pb.ApplyRequest:
         materialization=encode_materialization(request.materialization),
         version=request.version,
         dry_run=request.dry_run,
+        lineage=request.lineage,
+        adopts=request.adopts,
     )
 
 
 def decode_apply(message: pb.ApplyRequest) -> Apply:
-    return Apply(decode_materialization(message.materialization), message.version, message.dry_run)
+    return Apply(
+        decode_materialization(message.materialization),
+        message.version,
+        message.dry_run,
+        message.lineage,
+        message.adopts,
+    )
 
 
 def encode_applied(response: Applied) -> pb.ApplyResponse:

@@ -89,7 +89,7 @@ class Constraint(_message.Message):
     def __init__(self, kind: _Optional[_Union[Constraint.Kind, str]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ValidateResponse(_message.Message):
-    __slots__ = ("bindings",)
+    __slots__ = ("bindings", "runtime_checkpoints")
     class Delivery(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         REPEATED: _ClassVar[ValidateResponse.Delivery]
@@ -101,7 +101,7 @@ class ValidateResponse(_message.Message):
     STAGED: ValidateResponse.Delivery
     TRANSACTIONAL: ValidateResponse.Delivery
     class Binding(_message.Message):
-        __slots__ = ("constraints", "resource_path", "delta_updates", "delivery", "limits")
+        __slots__ = ("constraints", "resource_path", "delta_updates", "delivery", "limits", "target")
         class ConstraintsEntry(_message.Message):
             __slots__ = ("key", "value")
             KEY_FIELD_NUMBER: _ClassVar[int]
@@ -114,15 +114,47 @@ class ValidateResponse(_message.Message):
         DELTA_UPDATES_FIELD_NUMBER: _ClassVar[int]
         DELIVERY_FIELD_NUMBER: _ClassVar[int]
         LIMITS_FIELD_NUMBER: _ClassVar[int]
+        TARGET_FIELD_NUMBER: _ClassVar[int]
         constraints: _containers.MessageMap[str, Constraint]
         resource_path: _containers.RepeatedScalarFieldContainer[str]
         delta_updates: bool
         delivery: ValidateResponse.Delivery
         limits: RowLimits
-        def __init__(self, constraints: _Optional[_Mapping[str, Constraint]] = ..., resource_path: _Optional[_Iterable[str]] = ..., delta_updates: _Optional[bool] = ..., delivery: _Optional[_Union[ValidateResponse.Delivery, str]] = ..., limits: _Optional[_Union[RowLimits, _Mapping]] = ...) -> None: ...
+        target: Target
+        def __init__(self, constraints: _Optional[_Mapping[str, Constraint]] = ..., resource_path: _Optional[_Iterable[str]] = ..., delta_updates: _Optional[bool] = ..., delivery: _Optional[_Union[ValidateResponse.Delivery, str]] = ..., limits: _Optional[_Union[RowLimits, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ...) -> None: ...
     BINDINGS_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     bindings: _containers.RepeatedCompositeFieldContainer[ValidateResponse.Binding]
-    def __init__(self, bindings: _Optional[_Iterable[_Union[ValidateResponse.Binding, _Mapping]]] = ...) -> None: ...
+    runtime_checkpoints: RuntimeCheckpoints
+    def __init__(self, bindings: _Optional[_Iterable[_Union[ValidateResponse.Binding, _Mapping]]] = ..., runtime_checkpoints: _Optional[_Union[RuntimeCheckpoints, _Mapping]] = ...) -> None: ...
+
+class RuntimeCheckpoints(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, json: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Target(_message.Message):
+    __slots__ = ("exists", "has_rows", "owner")
+    EXISTS_FIELD_NUMBER: _ClassVar[int]
+    HAS_ROWS_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    exists: bool
+    has_rows: bool
+    owner: Owner
+    def __init__(self, exists: _Optional[bool] = ..., has_rows: _Optional[bool] = ..., owner: _Optional[_Union[Owner, _Mapping]] = ...) -> None: ...
+
+class Owner(_message.Message):
+    __slots__ = ("materialization", "lineage", "key", "mode")
+    MATERIALIZATION_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    materialization: str
+    lineage: str
+    key: _containers.RepeatedScalarFieldContainer[str]
+    mode: str
+    def __init__(self, materialization: _Optional[str] = ..., lineage: _Optional[str] = ..., key: _Optional[_Iterable[str]] = ..., mode: _Optional[str] = ...) -> None: ...
 
 class RowLimits(_message.Message):
     __slots__ = ("refuses_nul", "max_key_bytes")
@@ -162,14 +194,18 @@ class Materialization(_message.Message):
     def __init__(self, name: _Optional[str] = ..., endpoint_type: _Optional[str] = ..., endpoint_json: _Optional[str] = ..., bindings: _Optional[_Iterable[_Union[Materialization.Binding, _Mapping]]] = ...) -> None: ...
 
 class ApplyRequest(_message.Message):
-    __slots__ = ("materialization", "version", "dry_run")
+    __slots__ = ("materialization", "version", "dry_run", "lineage", "adopts")
     MATERIALIZATION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    ADOPTS_FIELD_NUMBER: _ClassVar[int]
     materialization: Materialization
     version: str
     dry_run: bool
-    def __init__(self, materialization: _Optional[_Union[Materialization, _Mapping]] = ..., version: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    lineage: str
+    adopts: bool
+    def __init__(self, materialization: _Optional[_Union[Materialization, _Mapping]] = ..., version: _Optional[str] = ..., dry_run: _Optional[bool] = ..., lineage: _Optional[str] = ..., adopts: _Optional[bool] = ...) -> None: ...
 
 class ApplyResponse(_message.Message):
     __slots__ = ("action_description",)
