@@ -13,7 +13,9 @@ from adbc_driver_postgresql import StatementOptions, dbapi
 
 from headrace.connectors.postgres import failures
 from headrace.connectors.postgres.connections import connect
+from headrace.connectors.postgres.dialect import read_comment
 from headrace.connectors.sql.database import Database
+from headrace.connectors.sql.dialect import quote, quote_path
 from headrace.connectors.sql.tables import Column, Table
 from headrace.errors import EndpointError, HeadraceError
 from headrace.protocol.packed_rows import from_tuple_type
@@ -51,17 +53,23 @@ _FIRST_INSTANT = -210_866_803_200_000_000
 
 _UNIQUE_VIOLATION = "23505"
 
+_RIGHTS = {"table": ("SELECT", "INSERT", "UPDATE"), "schema": ("USAGE", "CREATE")}
+_UNLOGGED = "u"
 _TABLE_KINDS = {"r", "p"}  # ordinary and partitioned
 _OTHER_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 
 _DESCRIBE_TABLE = """
-SELECT relation.relkind::text, attribute.attname::text,
+SELECT relation.relkind::text, relation.relpersistence::text,
+  COALESCE(pg_catalog.obj_description(relation.oid, 'pg_class'), ''),
+  attribute.attname::text,
   pg_catalog.format_type(attribute.atttypid, attribute.atttypmod), attribute.attnotnull,
+  COALESCE(NOT collating.collisdeterministic, false),
   CASE WHEN key.position < key.length THEN key.position END
 FROM pg_catalog.pg_class AS relation
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = relation.relnamespace
 LEFT JOIN pg_catalog.pg_attribute AS attribute
   ON attribute.attrelid = relation.oid AND attribute.attnum > 0 AND NOT attribute.attisdropped
+LEFT JOIN pg_catalog.pg_collation AS collating ON collating.oid = attribute.attcollation
 LEFT JOIN LATERAL (
   SELECT pg_catalog.array_position(indkey::int2[], attribute.attnum) AS position, indnkeyatts AS length
   FROM pg_catalog.pg_index WHERE indrelid = relation.oid AND indisprimary
@@ -195,17 +203,43 @@ class PostgresDatabase(Database):
         rows = self.query(_DESCRIBE_TABLE, *path)
         if not rows:
             return None
-        kind = rows[0][0]
+        kind, persistence, comment = rows[0][:3]
         if kind not in _TABLE_KINDS:
             what = _OTHER_KINDS.get(kind, "something else")
             raise EndpointError(f"{'.'.join(path)} is {what}, and only a table can be materialized into")
+        if persistence == _UNLOGGED:
+            table = quote_path(path)
+            raise EndpointError(
+                f"table {'.'.join(path)} is UNLOGGED, and empty after a crash of PostgreSQL: "
+                f"ALTER TABLE {table} SET LOGGED"
+            )
         columns = {
             name: Column(name, declared, nullable=not not_null)
-            for _, name, declared, not_null, _ in rows
+            for *_, name, declared, not_null, _, _ in rows
             if name is not None  # of a table without columns
         }
-        keys = sorted((position, name) for _, name, _, _, position in rows if position is not None)
-        return Table(columns, tuple(name for _, name in keys))
+        keys = sorted(
+            (position, name, folds) for *_, name, _, _, folds, position in rows if position is not None
+        )
+        written, owner = read_comment(comment)
+        folded = tuple(name for _, name, folds in keys if folds)
+        return Table(columns, tuple(name for _, name, _ in keys), folded, owner, written)
+
+    def check_rights(self, path: Sequence[str], *, exists: bool) -> None:
+        schema, _ = path
+        kind, asked, written = "table", quote_path(path), quote_path(path)
+        if not exists:
+            kind, asked, written = "schema", schema, quote(schema)
+            if not self.query("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1", schema):
+                raise EndpointError(f"schema {written} does not exist: CREATE SCHEMA {written}")
+        ask = f"SELECT pg_catalog.has_{kind}_privilege($1, $2)"
+        lacking = ", ".join(right for right in _RIGHTS[kind] if not self.query(ask, asked, right)[0][0])
+        if lacking:
+            ((role,),) = self.query("SELECT current_user::text")
+            raise EndpointError(
+                f"role {role!r} lacks {lacking} on {kind} {written}: "
+                f"GRANT {lacking} ON {kind.upper()} {written} TO {quote(role)}"
+            )
 
     def close(self) -> None:
         self._connection.close()

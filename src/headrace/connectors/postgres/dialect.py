@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from headrace.connectors.postgres.names import column_name_problem
-from headrace.connectors.sql.dialect import Dialect, quote
-from headrace.connectors.sql.tables import Column
+from headrace.connectors.sql.dialect import Dialect, quote, quote_path
+from headrace.connectors.sql.tables import Column, Table
 from headrace.errors import SchemaError
 from headrace.model.field_types import FieldType, Kind, decimal_type
+from headrace.model.ownership import Owner
 from headrace.protocol.messages import RowLimits
 
 # JSON and not JSONB: it keeps a document's text as it is, and \u0000 within it.
@@ -27,6 +29,7 @@ _KINDS = {declared.lower(): kind for kind, declared in _DECLARED.items()} | {
     "character varying": Kind.STRING,
     "jsonb": Kind.JSON,
 }
+_MARK = "written by headrace: "
 _NUMERIC = re.compile(r"numeric(\(\d+,\d+\))")
 
 
@@ -81,5 +84,29 @@ class PostgresDialect(Dialect):
         name, declared = quote(column.name), self.column_type(wider)
         return [f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {declared} USING CAST({name} AS {declared})"]
 
+    def mark(self, path: Sequence[str], table: Table | None, owner: Owner) -> list[str]:
+        said = with_mark(table.comment if table else "", owner).replace("'", "''")
+        return [f"COMMENT ON TABLE {quote_path(path)} IS '{said}'"]
+
     def drop_not_null(self, table: str, column: Column) -> list[str]:
         return [f"ALTER TABLE {table} ALTER COLUMN {quote(column.name)} DROP NOT NULL"]
+
+
+def with_mark(comment: str, owner: Owner) -> str:
+    """A table's comment that says whose the table is, below what people have written there."""
+    return "\n".join([*([comment] if comment else ()), f"{_MARK}{owner.encode()}"])
+
+
+def read_comment(comment: str) -> tuple[str, Owner | None]:
+    """What people have written, and whose the table is."""
+    kept: list[str] = []
+    owner: Owner | None = None
+    for line in comment.split("\n"):
+        try:
+            if line.startswith(_MARK):
+                owner = Owner.decode(line.removeprefix(_MARK))
+                continue
+        except ValueError:
+            pass  # of somebody who writes as we do
+        kept.append(line)
+    return "\n".join(kept), owner

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.connectors.sql.constraints import type_conflict
+from headrace.connectors.sql.constraints import folded_keys, type_conflict
 from headrace.connectors.sql.dialect import Dialect, quote, quote_path
 from headrace.connectors.sql.tables import Table, WantedColumn, WantedTable
 from headrace.errors import EndpointError
+from headrace.model.ownership import Owner, owner_conflict
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,26 @@ def plan_table(wanted: WantedTable, table: Table | None, dialect: Dialect) -> li
     return changes
 
 
+def plan_mark(
+    path: Sequence[str], table: Table | None, owner: Owner, dialect: Dialect, *, adopts: bool
+) -> list[Change]:
+    """The change by which a table says whose it is; refuses one that is somebody else's.
+
+    Without a lineage nothing is to be said.
+    """
+    found = table.owner if table else None
+    conflict = owner_conflict(found, owner)
+    if conflict and not adopts:
+        raise EndpointError(
+            f"table {'.'.join(path)} {conflict}: write to another table, or take this one over with --adopt "
+            "once nobody else writes it"
+        )
+    if not owner.lineage or found == owner:
+        return []
+    what = f"let {quote_path(path)} say that materialization {owner.materialization} writes it"
+    return [Change(what.replace("\n", " "), tuple(dialect.mark(path, table, owner)))]
+
+
 def _create(wanted: WantedTable, dialect: Dialect) -> Change:
     path = quote_path(wanted.path)
     lines = [
@@ -64,6 +85,8 @@ def _check_keys(wanted: WantedTable, table: Table, dialect: Dialect) -> None:
             f"table {'.'.join(wanted.path)} has primary key ({', '.join(table.primary_key)}) "
             f"and needs ({', '.join(wanted.primary_key)}): materialize into a new table"
         )
+    if problem := folded_keys(table):
+        raise EndpointError(f"table {'.'.join(wanted.path)}: {problem}")
 
 
 def _plan_column(wanted: WantedTable, column: WantedColumn, table: Table, dialect: Dialect) -> list[Change]:

@@ -14,15 +14,16 @@ from typing import Any, ClassVar, Generic, TypeVar
 from pydantic import Field
 
 from headrace.connectors.config import ConnectorConfig, read_config
-from headrace.connectors.sql.changes import Change, describe, plan_table
+from headrace.connectors.sql.changes import Change, describe, plan_mark, plan_table
 from headrace.connectors.sql.constraints import constrain
 from headrace.connectors.sql.database import Database
 from headrace.connectors.sql.dialect import Dialect
 from headrace.connectors.sql.fence import FenceTable
 from headrace.connectors.sql.staged_rows import StagedRows
-from headrace.connectors.sql.tables import wanted_table
+from headrace.connectors.sql.tables import owner_of, wanted_table
 from headrace.errors import ConfigError
-from headrace.model.materializations import Materialization
+from headrace.model.checkpoints import JsonObject
+from headrace.model.ownership import Target
 from headrace.protocol.connector import Connector
 from headrace.protocol.loop import accept_acknowledge, accept_open, loads, stores
 from headrace.protocol.messages import (
@@ -92,34 +93,47 @@ class SqlConnector(Connector, Generic[Endpoint, Resource]):
             bindings = tuple(
                 self._validate_binding(endpoint, binding, database) for binding in request.bindings
             )
+            checkpoints = self._checkpoints(endpoint, request.name, database)
         self._check_paths(endpoint, [binding.resource_path for binding in bindings])
-        return Validated(bindings)
+        return Validated(bindings, checkpoints)
 
     def apply(self, request: Apply) -> Applied:
         endpoint = self._endpoint(request.materialization.endpoint)
         self._check_paths(endpoint, [binding.resource_path for binding in request.materialization.bindings])
         if request.dry_run:
             with self.look(endpoint) as database:
-                return Applied(describe(self._plan(endpoint, request.materialization, database)))
+                return Applied(describe(self._plan(endpoint, request, database)))
         with self.connect(endpoint) as database, database.transaction():
             database.lock_applies()
             # All is planned first, so that a change that cannot be made leaves the endpoint untouched.
-            changes = self._plan(endpoint, request.materialization, database)
+            changes = self._plan(endpoint, request, database)
             for change in changes:
                 for statement in change.statements:
                     database.execute(statement)
         return Applied(describe(changes))
 
-    def _plan(self, endpoint: Endpoint, materialization: Materialization, database: Database) -> list[Change]:
+    def _plan(self, endpoint: Endpoint, request: Apply, database: Database) -> list[Change]:
         changes: list[Change] = []
+        materialization = request.materialization
         checkpoints = self.checkpoints_path(endpoint)
         if database.table(checkpoints) is None:
             statement = FenceTable(checkpoints).create_statement
             changes.append(Change("create the table of checkpoints and fences", (statement,)))
         for binding in materialization.bindings:
-            table = database.table(binding.resource_path)
-            changes += plan_table(wanted_table(binding), table, self.dialect)
+            path = binding.resource_path
+            table = database.table(path)
+            owner = owner_of(binding, materialization.name, request.lineage)
+            marks = plan_mark(path, table, owner, self.dialect, adopts=request.adopts)
+            changes += [*plan_table(wanted_table(binding), table, self.dialect), *marks]
         return changes
+
+    def _checkpoints(
+        self, endpoint: Endpoint, materialization: str, database: Database
+    ) -> tuple[JsonObject, ...]:
+        path = self.checkpoints_path(endpoint)
+        exists = database.table(path) is not None
+        database.check_rights(path, exists=exists)
+        return FenceTable(path).checkpoints(database, materialization) if exists else ()
 
     def transactions(self, stream: ConnectorStream) -> None:
         request = accept_open(stream)
@@ -163,11 +177,19 @@ class SqlConnector(Connector, Generic[Endpoint, Resource]):
     ) -> ValidatedBinding:
         resource = read_config(self.resource_config, binding.resource, "resource")
         path = self.table_path(endpoint, resource)
-        constraints = constrain(
-            binding.collection, database.table(path), self.dialect, resource.delta_updates
-        )
+        table = database.table(path)
+        database.check_rights(path, exists=table is not None)
+        constraints = constrain(binding.collection, table, self.dialect, resource.delta_updates)
         # Only what keeps one row a key has an index over the key.
         limits = (
             replace(self.dialect.limits, max_key_bytes=0) if resource.delta_updates else self.dialect.limits
         )
-        return ValidatedBinding(constraints, path, resource.delta_updates, Delivery.TRANSACTIONAL, limits)
+        target = Target(exists=True, has_rows=database.has_rows(path), owner=table.owner) if table else None
+        return ValidatedBinding(
+            constraints,
+            path,
+            resource.delta_updates,
+            Delivery.TRANSACTIONAL,
+            limits,
+            target or Target(exists=False),
+        )

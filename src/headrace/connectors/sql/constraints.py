@@ -114,7 +114,7 @@ def _key_problem(
         return None
     wanted = () if delta_updates else tuple(field.name for field in collection.key_fields)
     if dialect.same_names(table.primary_key) == dialect.same_names(wanted):
-        return None
+        return folded_keys(table)
     if delta_updates:
         return (
             f"the table has the primary key ({', '.join(table.primary_key)}), and delta updates repeat keys: "
@@ -124,4 +124,14 @@ def _key_problem(
     return (
         f"the collection's key is ({', '.join(wanted)}) and the table has {there}: "
         "materialize into a new table"
+    )
+
+
+def folded_keys(table: Table) -> str | None:
+    """Why two keys of a collection would be one in the table, if so."""
+    if not table.folded:
+        return None
+    return (
+        f"the collation of {', '.join(table.folded)} takes different keys for one, such as 'a' and 'A': "
+        "materialize into a new table, or create it with a collation that compares bytes"
     )

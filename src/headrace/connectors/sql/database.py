@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.connectors.sql.dialect import quote_path
 from headrace.connectors.sql.tables import Table
 
 
@@ -46,6 +47,13 @@ class Database(ABC):
     @abstractmethod
     def table(self, path: Sequence[str]) -> Table | None:
         """The table at this path, if there is one."""
+
+    def check_rights(self, path: Sequence[str], *, exists: bool) -> None:  # noqa: B027 - most need none
+        """Refuses a table that this user may not read, write, or create."""
+
+    def has_rows(self, path: Sequence[str]) -> bool:
+        ((found,),) = self.query(f"SELECT EXISTS (SELECT 1 FROM {quote_path(path)})")  # noqa: S608
+        return bool(found)
 
     @abstractmethod
     def stage(self, table: str, columns: Sequence[pa.Array], *, is_joined: bool = True) -> None:

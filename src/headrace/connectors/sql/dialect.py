@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from headrace.connectors.sql.tables import Column, Table
 from headrace.model.field_types import FieldType
+from headrace.model.ownership import Owner
 from headrace.protocol.messages import RowLimits
 
 
@@ -70,6 +71,13 @@ class Dialect(ABC):
     @abstractmethod
     def widen(self, table: str, column: Column, wider: FieldType) -> list[str]:
         """Statements that change a column's type and keep its values. `table` is quoted."""
+
+    @abstractmethod
+    def mark(self, path: Sequence[str], table: Table | None, owner: Owner) -> list[str]:
+        """Statements that let a table say whose it is, in something that lives and dies with it.
+
+        `table` is how it was before, if it was there.
+        """
 
     @abstractmethod
     def drop_not_null(self, table: str, column: Column) -> list[str]:

@@ -25,7 +25,7 @@ from headrace.connectors.sql.database import Database
 from headrace.connectors.sql.dialect import quote_path
 from headrace.errors import CheckpointConflict, Fenced
 from headrace.model.checkpoints import START, JsonObject, to_json
-from headrace.model.key_range import KeyRange
+from headrace.model.key_range import FULL_RANGE, KeyRange
 
 CHECKPOINTS_TABLE = "headrace_checkpoints"
 
@@ -124,6 +124,11 @@ class FenceTable:
         if moved != 1:
             raise self._fenced(database, fence)
 
+    def checkpoints(self, database: Database, materialization: str) -> tuple[JsonObject, ...]:
+        """Returns what whoever opens ranges of all keys would be given; empty if nobody ever did."""
+        rows = self._overlapping(database, materialization, FULL_RANGE)
+        return tuple(checkpoint for _, checkpoint in _owned_pieces(rows, FULL_RANGE)) if rows else ()
+
     def _fenced(self, database: Database, fence: Fence) -> Fenced:
         rows = self._overlapping(database, fence.materialization, fence.key_range)
         if not rows:
@@ -160,14 +165,7 @@ def inherited_checkpoint(
     rows: Sequence[CheckpointRow], materialization: str, key_range: KeyRange
 ) -> JsonObject:
     """The checkpoint of whoever owned the keys of this range last; refuses where the owners disagree."""
-    pieces: list[tuple[KeyRange, JsonObject]] = []
-    for row in sorted(rows, key=lambda row: -row.opened):
-        part = row.key_range.intersection(key_range)
-        if part is not None:
-            owned = part.without(piece for piece, _ in pieces)
-            pieces += [(piece, row.checkpoint) for piece in owned]
-    pieces += [(piece, START) for piece in key_range.without(piece for piece, _ in pieces)]
-    pieces.sort(key=lambda piece: piece[0])
+    pieces = _owned_pieces(rows, key_range)
     first_range, first = pieces[0]
     for piece, checkpoint in pieces[1:]:
         if checkpoint != first:
@@ -177,6 +175,18 @@ def inherited_checkpoint(
                 "let them reach the same one, then join them"
             )
     return first
+
+
+def _owned_pieces(rows: Sequence[CheckpointRow], key_range: KeyRange) -> list[tuple[KeyRange, JsonObject]]:
+    """The parts of a range in order, each with the checkpoint of whoever owned it last."""
+    pieces: list[tuple[KeyRange, JsonObject]] = []
+    for row in sorted(rows, key=lambda row: -row.opened):
+        part = row.key_range.intersection(key_range)
+        if part is not None:
+            owned = part.without(piece for piece, _ in pieces)
+            pieces += [(piece, row.checkpoint) for piece in owned]
+    pieces += [(piece, START) for piece in key_range.without(piece for piece, _ in pieces)]
+    return sorted(pieces, key=lambda piece: piece[0])
 
 
 def _this_process() -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from headrace.errors import EndpointError
 from headrace.model.field_types import FieldType, Kind
 from headrace.model.materializations import Binding
+from headrace.model.ownership import Mode, Owner
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,12 @@ class Table:
 
     columns: Mapping[str, Column]
     primary_key: tuple[str, ...]
+    folded: tuple[str, ...] = ()
+    """Columns of the key that take two values for one, by their collation."""
+    owner: Owner | None = None
+    """Whose it is, as `Dialect.mark` has it say."""
+    comment: str = ""
+    """What people have written about it, if the endpoint keeps that with our mark."""
 
 
 @dataclass(frozen=True)
@@ -62,3 +69,8 @@ def wanted_table(binding: Binding) -> WantedTable:
         columns.append(WantedColumn(binding.document, FieldType(Kind.JSON), nullable=False, what="document"))
     keys = () if binding.delta_updates else tuple(field.name for field in binding.keys)
     return WantedTable(binding.resource_path, tuple(columns), keys)
+
+
+def owner_of(binding: Binding, materialization: str, lineage: str) -> Owner:
+    mode = Mode.APPEND if binding.delta_updates else Mode.VIEW
+    return Owner(materialization, lineage, tuple(field.name for field in binding.keys), mode)

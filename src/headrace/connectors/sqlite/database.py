@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from headrace.connectors.sql.database import Database
 from headrace.connectors.sql.dialect import quote
 from headrace.connectors.sql.tables import Column, Table
+from headrace.connectors.sqlite.dialect import owner_in
 from headrace.errors import ConfigError, EndpointError, EndpointUnavailable
 from headrace.protocol.packed_rows import from_tuple_type, to_tuple_type, tuple_type
 
@@ -130,7 +131,13 @@ class SqliteDatabase(Database):
                 keys.append((key_position, column))
         if not columns:
             return None
-        return Table(columns, tuple(column for _, column in sorted(keys)))
+        owner, folded = None, []
+        for _, index, _, origin, _ in self.query(f"PRAGMA {quote(schema)}.index_list({quote(name)})"):
+            owner = owner or owner_in(index)
+            if origin == "pk":
+                parts = self.query(f"PRAGMA {quote(schema)}.index_xinfo({quote(index)})")
+                folded += [column for _, _, column, _, coll, is_key in parts if is_key and coll != "BINARY"]
+        return Table(columns, tuple(column for _, column in sorted(keys)), tuple(folded), owner)
 
     def close(self) -> None:
         self._connection.close()

@@ -8,11 +8,13 @@ numeric affinity, and SQLite would turn '12.50' into 12.5.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from headrace.connectors.sql.dialect import Dialect, quote
-from headrace.connectors.sql.tables import Column
+from headrace.connectors.sql.tables import Column, Table
 from headrace.errors import SchemaError
 from headrace.model.field_types import FieldType, Kind, decimal_type
+from headrace.model.ownership import Owner
 
 _DECLARED = {
     Kind.BOOLEAN: "BOOLEAN_INT",
@@ -24,6 +26,7 @@ _DECLARED = {
     Kind.JSON: "JSON_TEXT",
 }
 _KINDS = {declared: kind for kind, declared in _DECLARED.items()}
+_MARK = " is written by headrace: "
 _DECIMAL = re.compile(r"DECIMAL_TEXT(\(.*\))")
 
 
@@ -66,8 +69,31 @@ class SqliteDialect(Dialect):
         # What was an integer or decimal is text, or a real, by the affinity of where it is copied to.
         return _replace_column(table, column.name, self.column_type(wider))
 
+    def mark(self, path: Sequence[str], table: Table | None, owner: Owner) -> list[str]:
+        schema, name = path
+        before = [table.owner] if table and table.owner else []
+        return [
+            *(f"DROP INDEX {quote(schema)}.{quote(_mark(name, found))}" for found in before),
+            f"CREATE INDEX {quote(schema)}.{quote(_mark(name, owner))} ON {quote(name)}"
+            f" ({quote(owner.key[0])}) WHERE 0",
+        ]
+
     def drop_not_null(self, table: str, column: Column) -> list[str]:
         return _replace_column(table, column.name, column.declared)
+
+
+def owner_in(index: str) -> Owner | None:
+    """Whose a table is by the name of one of its indexes; None if that is no mark."""
+    _, separator, said = index.partition(_MARK)
+    try:
+        return Owner.decode(said) if separator else None
+    except ValueError:
+        return None
+
+
+def _mark(table: str, owner: Owner) -> str:
+    """The name of an index without rows, in which the table says whose it is; SQLite has no comments."""
+    return f"{table}{_MARK}{owner.encode()}"
 
 
 def _replace_column(table: str, name: str, declared: str) -> list[str]:
