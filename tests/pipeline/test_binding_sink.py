@@ -73,7 +73,7 @@ class Combined:
 
 
 def prepare(sink: Saying, rows: DataFrame) -> Written:
-    binding = BindingSink(sink, cast(SinkRows, Plain()), 0)
+    binding = BindingSink(sink, cast(SinkRows, Plain()), Place("here", "m"), 0)
     binding.prepare(Epoch(3, 1, {}, lambda: None), Combined([rows]))
     return binding.written
 

@@ -13,6 +13,7 @@ import click
 from headrace.cli.logs import LOG_FORMATS, setup_logging
 from headrace.cli.run_output import JsonLines, Lines, LiveStatus
 from headrace.config import Part, load_config
+from headrace.errors import ConfigError
 from headrace.pipeline.runner import ATTEMPTS, Runner
 from headrace.pipeline.settings import PipelineSettings, Trigger
 
@@ -35,6 +36,13 @@ Examples:
     metavar="N",
     help="With --once: end after N failures in a row, with exit 1. Without it, it is tried for ever.",
 )
+@click.option(
+    "--adopt",
+    multiple=True,
+    metavar="NAME",
+    help="Take over tables that have rows, or that others have written, for the materialization NAME. Says "
+    "what it has taken over. May be repeated.",
+)
 @click.option("--master", help="Spark's master, such as local[4] or spark://host:7077  [local[*]]")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON for each epoch, for programs.")
@@ -45,6 +53,7 @@ def run(
     names: tuple[str, ...],
     once: bool,
     attempts: int,
+    adopt: tuple[str, ...],
     master: str | None,
     conf: tuple[str, ...],
     as_json: bool,
@@ -61,7 +70,9 @@ def run(
         load_config(file, Part.PIPELINE).pipeline_settings(names=names), once, master, conf
     )
     reporter = _reporter(as_json)
-    runner = Runner(settings, reporter, attempts=attempts)
+    if unknown := set(adopt) - {one.name for one in settings.materializations}:
+        raise ConfigError(f"--adopt: there is no materialization {', '.join(sorted(unknown))} to run")
+    runner = Runner(settings, reporter, attempts=attempts, adopts=adopt)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: runner.stop())
     with reporter:

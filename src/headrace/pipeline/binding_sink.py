@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from headrace.errors import UnexpectedFailure
 from headrace.faults import reached
 from headrace.model.checkpoints import JsonObject
+from headrace.model.ownership import Target
 from headrace.pipeline.sink_rows import SinkRows
 from headrace.pipeline.task_faults import with_point
-from headrace.sinks.contract import Epoch, RowSink, Sink
+from headrace.sinks.contract import Epoch, Place, RowSink, Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
@@ -50,9 +51,10 @@ class Written:
 class BindingSink(Sink):
     """A sink of rows, as one of those that commit an epoch together."""
 
-    def __init__(self, sink: RowSink, rows: SinkRows, index: int) -> None:
+    def __init__(self, sink: RowSink, rows: SinkRows, place: Place, index: int) -> None:
         """`index` is the binding's."""
         self.name = sink.name
+        self.place = place
         self.index = index
         self.can_tell = sink.can_tell
         self._sink, self._rows = sink, rows
@@ -60,6 +62,12 @@ class BindingSink(Sink):
         """In the last epoch."""
         self.staging_ms = 0
         """How long it took to stage that, with what Spark did for it."""
+
+    def inspect(self) -> Target | None:
+        return self._sink.inspect()
+
+    def claim(self, lineage: str, *, adopts: bool) -> None:
+        self._sink.claim(self.place.owner(lineage), adopts=adopts)
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
         self._sink.start(decided, handle, fence)

@@ -18,7 +18,7 @@ from headrace.errors import CheckpointMoved, Fenced, ProtocolError
 from headrace.model.checkpoints import START, JsonObject, merge_patch
 from headrace.model.key_range import KeyRange
 from headrace.model.materializations import Materialization
-from headrace.pipeline.planning import VERSION, connected
+from headrace.pipeline.planning import VERSION, ask, connected
 from headrace.pipeline.runtime_checkpoint import marked, unmarked
 from headrace.pipeline.settings import MaterializationSettings
 from headrace.pipeline.shard_task import run_shards
@@ -29,6 +29,7 @@ from headrace.protocol.connector import ConnectorClient
 from headrace.protocol.messages import (
     Acknowledge,
     Acknowledged,
+    Apply,
     Delivery,
     Flush,
     Flushed,
@@ -36,6 +37,7 @@ from headrace.protocol.messages import (
     Opened,
     StartCommit,
     StartedCommit,
+    Validated,
 )
 from headrace.protocol.stream import RuntimeStream
 from headrace.sinks.contract import Epoch, Sink
@@ -84,6 +86,15 @@ class ConnectorSink(Sink):
         """The runtime checkpoint that the endpoint had for each shard at the start; None if it keeps none."""
         self.results: list[ShardResult] = []
         """Of the last epoch."""
+
+    def ask(self) -> Validated:
+        """What is at the endpoint now; changes nothing there, not even a fence."""
+        return ask(self._settings)
+
+    def make_ready(self, lineage: str, *, adopts: bool) -> None:
+        """Called before `start`: tables are made or changed, and say whose they are."""
+        with connected(self._settings) as client:
+            client.apply(Apply(self._materialization, VERSION, lineage=lineage, adopts=adopts))
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:  # noqa: ARG002
         self._checkpoints = (handle or {}).get("connector_checkpoints", {})

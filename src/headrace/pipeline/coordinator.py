@@ -60,13 +60,17 @@ class Coordinator:
         """Why a sink has not committed the last epoch yet, by its name."""
         return self._committing.stuck
 
-    def start(self, plan: JsonObject | None = None) -> Recovered:
+    def start(
+        self, plan: JsonObject | None = None, make_ready: Callable[[Recovered], None] = lambda _: None
+    ) -> Recovered:
         """Fences off every coordinator before, finishes what they decided, and removes what they did not.
 
-        `plan` is how the first epoch of all will run (`RecoveryLog.open`). A sink that cannot be started
+        `plan` is how the first epoch of all will run (`RecoveryLog.open`). `make_ready` is called when the
+        others are fenced off, before the sinks are started, and may refuse. A sink that cannot be started
         holds up no other. A rewind that `move_to` began is not finished here: `Recovered.rewinds` says so.
         """
         recovered = open_log(self._log, plan, self._observe)
+        make_ready(recovered)
         if decision := recovered.decision:
             self._decided = decision.epoch
             final = {sink.name for sink in self._sinks if sink.cannot_undo}

@@ -18,7 +18,7 @@ from headrace.pipeline.dead_letters import make_dead_letter_sink
 from headrace.pipeline.guarantee import compile_guarantee, refuse_above
 from headrace.pipeline.pipeline import Pipeline
 from headrace.pipeline.places import checkpoint_folder, open_recovery_log
-from headrace.pipeline.planning import apply, plan
+from headrace.pipeline.planning import plan
 from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.settings import (
     Action,
@@ -104,6 +104,7 @@ def materialize(
     exclude: Sequence[str] = (),
     connector_address: str = "",
     batch: str | None = None,
+    adopt: bool = False,
 ) -> Materializing | EpochProgress | None:
     """Keeps a view of `rows` in an endpoint, exactly once where the endpoint allows it.
 
@@ -115,7 +116,8 @@ def materialize(
     `key` names columns, or has JSON pointers, which begin with a slash. `schema` is the documents' JSON
     schema; without one it is made from the DataFrame's, where `reduce` says by which strategy columns are
     reduced, such as `{"amount": "sum"}`; without both the last write wins, by `order_by`. `state` is the
-    folder or URL of the recovery log, which only this materialization of this name may use.
+    folder or URL of the recovery log, which only this materialization of this name may use. `adopt` takes
+    over a table that has rows already, or that another one has written; without it, such a one is refused.
     """
     pointers = tuple(column if column.startswith("/") else extend_pointer("", column) for column in key)
     chosen = schema if schema is not None else json_schema_of(rows.schema, pointers, reduce or {})
@@ -148,14 +150,15 @@ def materialize(
     settings = PipelineSettings((one,), _url(state))
     planned = plan(one)
     refuse_above(one, compile_guarantee(settings, one, planned.validated))
-    apply(planned)
     planned.close()
     reading = reading_of(rows, collection, tuple(order_by), f"DataFrame {name}")
     spark = rows.sparkSession
     _use_this_python(spark)
     sink = None if letters is None else make_dead_letter_sink(letters, name, spark, None)
     if not rows.isStreaming:
-        pipeline = Pipeline(spark, one, planned, [reading], open_recovery_log(settings, name), None, sink)
+        pipeline = Pipeline(
+            spark, one, planned, [reading], open_recovery_log(settings, name), None, sink, adopts=adopt
+        )
         return pipeline.run_batch(batch if batch is not None else str(uuid4()))
     if batch is not None:
         raise ConfigError("`batch` is for rows that do not stream")
@@ -166,7 +169,9 @@ def materialize(
 
         with checkpoint_folder(settings, name) as folder:
             log = open_recovery_log(settings, name)
-            pipeline = Pipeline(spark, one, planned, [reading], log, folder, sink, on_epoch=remember)
+            pipeline = Pipeline(
+                spark, one, planned, [reading], log, folder, sink, adopts=adopt, on_epoch=remember
+            )
             materializing._attach(pipeline)
             pipeline.run()
 

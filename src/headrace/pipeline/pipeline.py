@@ -63,9 +63,10 @@ class EpochRows:
 class Pipeline:
     """Of one materialization, from one opening of its recovery log to the first failure or the end.
 
-    `folder` is Spark's checkpoint folder, without which only `run_batch` can be called. `on_recovered` is
-    called before the first epoch; `on_epoch` is told of each epoch that is decided, `observe` of each step of
-    the coordinator.
+    `folder` is Spark's checkpoint folder, without which only `run_batch` can be called. `forgets` says that
+    the recovery log survives nothing; `adopts`, that targets are to be taken over. `on_recovered` is called
+    before the first epoch; `on_epoch` is told of each epoch that is decided, `observe` of each step of the
+    coordinator.
     """
 
     def __init__(
@@ -78,6 +79,8 @@ class Pipeline:
         folder: Path | None,
         dead_letters: DeadLetterSink | None = None,
         *,
+        forgets: bool = False,
+        adopts: bool = False,
         on_recovered: Callable[[], None] = lambda: None,
         on_epoch: Callable[[EpochProgress], None] = lambda _: None,
         observe: Callable[[str], None] = lambda _: None,
@@ -85,6 +88,7 @@ class Pipeline:
         self._spark, self._settings, self._planned = spark, settings, planned
         self._readings, self._log, self._folder = readings, recovery_log, folder
         self._dead_letters = dead_letters
+        self._forgets, self._adopts = forgets, adopts
         self._on_recovered, self._on_epoch, self._observe = on_recovered, on_epoch, observe
         self._deliveries = {binding.delivery for binding in planned.validated.bindings}
         self._connector = (
@@ -215,7 +219,10 @@ class Pipeline:
             self._connector,
             self._row_sinks,
             self._dead_letters,
+            self._planned.materialization.bindings,
             has_staged_rows=Delivery.STAGED in self._deliveries,
+            forgets=self._forgets,
+            adopts=self._adopts,
         ).run(folder)
         self._lineage, self._link, self._ahead = resume.lineage, resume.done.link, resume.ahead
         self._combining = [self._combining_of(index) for index in range(len(self._readings))]

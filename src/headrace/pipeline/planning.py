@@ -120,6 +120,19 @@ def _validated(
     if not settings.connector:
         return None, Validated(tuple(map(_taken_by_sinks, range(len(asked)), asked)))
     client = connector_client(settings)
+    return client, _ask(client, settings, asked)
+
+
+def ask(settings: MaterializationSettings) -> Validated:
+    """What the connector says now; changes nothing."""
+    asked = [ValidateBinding(binding.collection, binding.resource) for binding in settings.bindings]
+    with connected(settings) as client:
+        return _ask(client, settings, asked)
+
+
+def _ask(
+    client: ConnectorClient, settings: MaterializationSettings, asked: Sequence[ValidateBinding]
+) -> Validated:
     validated = client.validate(Validate(settings.name, settings.connector, settings.endpoint, tuple(asked)))
     if len(validated.bindings) != len(asked):
         raise ProtocolError(
@@ -127,7 +140,7 @@ def _validated(
             message_name="Validated",
             expected="one binding for each",
         )
-    return client, validated
+    return validated
 
 
 def _taken_by_sinks(index: int, asked: ValidateBinding) -> ValidatedBinding:
@@ -147,7 +160,7 @@ def _taken_by_sinks(index: int, asked: ValidateBinding) -> ValidatedBinding:
     return ValidatedBinding(constraints, path, delta_updates=True, delivery=Delivery.STAGED)
 
 
-def apply(planned: Planned, dry_run: bool = False) -> str:
+def apply(planned: Planned, dry_run: bool = False, *, adopts: bool = False) -> str:
     """Makes the endpoint ready, and says what was done; with `dry_run`, what would be. Empty for nothing.
 
     Sinks need nothing: they make their tables with the first epoch.
@@ -155,10 +168,10 @@ def apply(planned: Planned, dry_run: bool = False) -> str:
     if planned.client is None:
         return ""
     try:
-        applied = planned.client.apply(Apply(planned.materialization, VERSION, dry_run))
+        wanted = Apply(planned.materialization, VERSION, dry_run, adopts=adopts)
+        return planned.client.apply(wanted).action_description
     except HeadraceError as error:
         raise _of(planned.materialization.name, error) from error
-    return applied.action_description
 
 
 def _chosen(settings: BindingSettings, asked: ValidateBinding, answered: ValidatedBinding) -> Binding:

@@ -1,9 +1,11 @@
 """What happens between a start and the first epoch, in this order; the rules are pure functions at the end.
 
-The log is opened, which fences off every coordinator before. The sinks are started, and what was decided is
-committed. Then endpoint, sinks, log and Spark's checkpoint folder are compared: an endpoint that keeps
-checkpoints takes precedence over the log, and the log over the folder. If the endpoint was restored to an
-older epoch, the sinks are rewound to it. Last, tasks of the previous coordinator are fenced off.
+Endpoint, sinks and log are asked, which changes nothing, and whatever they say that cannot be right is
+refused. The log is opened, which fences off every coordinator before, and compared once more. The endpoint is
+made ready, the sinks are started, and what was decided is committed. Then endpoint, sinks, log and Spark's
+checkpoint folder are compared: an endpoint that keeps checkpoints takes precedence over the log, and the log
+over the folder. If the endpoint was restored to an older epoch, the sinks are rewound to it. Last, tasks of
+the previous coordinator are fenced off.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from uuid import uuid4
 
 from headrace.errors import CheckpointConflict, ConfigError, Fenced
 from headrace.model.checkpoints import JsonObject
+from headrace.model.materializations import Binding
 from headrace.pipeline.committing import Committing, graver
 from headrace.pipeline.recovery_log import ALL, Decision, Recovered, RecoveryLog, standing
 from headrace.pipeline.runtime_checkpoint import (
@@ -26,6 +29,7 @@ from headrace.pipeline.runtime_checkpoint import (
 )
 from headrace.pipeline.sources import Reading, check_starts, starts_of
 from headrace.pipeline.spark_checkpoint import CheckpointFolder
+from headrace.pipeline.targets import Asked, AskedTarget, SinkTarget, TargetRules
 from headrace.sinks.contract import Sink
 
 if TYPE_CHECKING:
@@ -78,15 +82,29 @@ class Recovery:
     connector: ConnectorSink | None
     row_sinks: Sequence[BindingSink]
     dead_letters: DeadLetterSink | None
+    bindings: Sequence[Binding]
     has_staged_rows: bool
     """True if the connector stages rows and applies them after the decision."""
+    forgets: bool = False
+    """Whether the state survives nothing."""
+    adopts: bool = False
+    """Whether a person has said that targets are to be taken over."""
 
     def run(self, folder: CheckpointFolder) -> ResumePlan:
         """Brings all of them to one epoch and returns where to resume. The caller rebuilds Spark's folder."""
-        self._logged(self.log.read())  # before sinks get handles of another format, or of another location
+        asked, before = self._ask(), self.log.read()
+        is_new = not before.fence
+        self._refuse(asked, before, folder, is_new=is_new)
         first_plan = {"lineage": str(uuid4()), "shards": self.shards, **starts_of(self.readings)}
-        recovered = self.coordinator.start(first_plan)  # open_log, start_sinks, finish_decided
-        check_starts(self.readings, recovered.plan)
+
+        def make_ready(opened: Recovered) -> None:
+            """Called before sinks get handles of another format, or of another location."""
+            check_starts(self.readings, opened.plan)
+            lineage = self._refuse(asked, opened, folder, is_new=is_new)
+            if self.connector is not None:
+                self.connector.make_ready(lineage, adopts=self.adopts)
+
+        recovered = self.coordinator.start(first_plan, make_ready)  # open_log, start_sinks, finish_decided
         logged, endpoint = self._logged(recovered), self._in_endpoint()
         if recovered.rewinds:
             assert recovered.decision is not None
@@ -97,7 +115,49 @@ class Recovery:
         if resume.moves_log:
             self._move_log(resume)
         self._fence_previous_tasks(resume)
+        for sink in self.row_sinks:
+            sink.claim(resume.lineage, adopts=self.adopts)
         return resume
+
+    def _ask(self) -> Asked:
+        """Changes nothing, not even a fence."""
+        endpoint, targets = None, []
+        if self.connector is not None:
+            validated = self.connector.ask()
+            if validated.runtime_checkpoints is not None:
+                where = f"materialization {self.name!r}, endpoint"
+                endpoint = [self._checkpoint(raw, where) for raw in validated.runtime_checkpoints]
+            targets = [
+                AskedTarget(".".join(binding.resource_path), one.target, binding.owner(self.name, ""))
+                for binding, one in zip(self.bindings, validated.bindings, strict=True)
+                if one.target is not None
+            ]
+        committed = self._in_sinks()
+        sinks = [
+            SinkTarget(
+                f"sink {sink.name}, {sink.place.location},",
+                target,
+                sink.place.owner(""),
+                committed[sink.name],
+            )
+            for sink in self.row_sinks
+            if (target := sink.inspect()) is not None
+        ]
+        return Asked(endpoint, targets, sinks)
+
+    def _refuse(self, asked: Asked, recovered: Recovered, folder: CheckpointFolder, *, is_new: bool) -> str:
+        """Refuses what cannot be right, as far as that can be told before sinks are started.
+
+        Returns the lineage of the epochs that come.
+        """
+        logged = self._logged(recovered)
+        planned = str(recovered.plan.get("lineage", ""))
+        lineage = asked.lineage(logged, planned)
+        TargetRules(self.name, logged, lineage, is_new, self.forgets, self.adopts).check(asked)
+        if asked.endpoint:
+            resume = plan_resume(self.name, planned, logged, asked.endpoint, folder, self._link_of)
+            check_definition(self.name, resume.ahead, self.definition)
+        return lineage
 
     def _in_endpoint(self) -> Sequence[RuntimeCheckpoint] | None:
         """Returns the checkpoint of each shard; None if the endpoint keeps none."""

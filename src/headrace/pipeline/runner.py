@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +50,7 @@ class Reporter(Protocol):
     """Is told what happens, on the threads of the materializations."""
 
     def planned(self, name: str, compiled: Compiled, actions: str) -> None:
-        """Before the start: what is guaranteed, and what was done to the endpoint."""
+        """Before the start: what is guaranteed, and what will be done to the endpoint."""
 
     def state(self, name: str, text: str) -> None:
         """What a materialization is doing now."""
@@ -66,7 +66,10 @@ class Reporter(Protocol):
 
 
 class Runner:
-    """`attempts`: how often in a row a materialization may fail whose trigger is `once`."""
+    """`attempts`: how often in a row a materialization may fail whose trigger is `once`.
+
+    `adopts` names materializations that take over what is in their targets.
+    """
 
     def __init__(
         self,
@@ -74,8 +77,10 @@ class Runner:
         reporter: Reporter,
         patience: Patience = PATIENCE,
         attempts: int = ATTEMPTS,
+        adopts: Collection[str] = (),
     ) -> None:
         self._settings, self._reporter = settings, reporter
+        self._adopts = adopts
         self._patience, self._attempts = patience, attempts
         self._stopping = threading.Event()
         self._running: dict[str, Pipeline] = {}
@@ -96,7 +101,8 @@ class Runner:
         # All are asked before any is started, so that what is wrong is said at once.
         plans = [(one, *self._plan(one)) for one in self._settings.materializations]
         for one, planned, compiled in plans:
-            self._reporter.planned(one.name, compiled, apply(planned))
+            actions = apply(planned, dry_run=True, adopts=one.name in self._adopts)
+            self._reporter.planned(one.name, compiled, actions)
             planned.close()
         spark = make_session(self._settings.spark, "headrace", needs(self._settings))
         for one, _, _ in plans:
@@ -227,6 +233,8 @@ class Runner:
                 recovery_log,
                 folder,
                 dead_letters,
+                forgets=self._settings.profile is Profile.DEV_LOCAL,
+                adopts=one.name in self._adopts,
                 on_recovered=recovered,
                 on_epoch=after,
                 observe=lambda step: self._reporter.step(one.name, step),

@@ -35,7 +35,8 @@ class PlannedSink:
     rows: SinkRows
 
     def open(self, spark: SparkSession) -> BindingSink:
-        return BindingSink(find_sink(self.format).open(self.name, self.place, spark), self.rows, self.index)
+        sink = find_sink(self.format).open(self.name, self.place, spark)
+        return BindingSink(sink, self.rows, self.place, self.index)
 
     def __str__(self) -> str:
         kept = "a view" if self.rows.is_view else "appended"

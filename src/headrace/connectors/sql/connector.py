@@ -20,7 +20,7 @@ from headrace.connectors.sql.database import Database
 from headrace.connectors.sql.dialect import Dialect
 from headrace.connectors.sql.fence import FenceTable
 from headrace.connectors.sql.staged_rows import StagedRows
-from headrace.connectors.sql.tables import owner_of, wanted_table
+from headrace.connectors.sql.tables import wanted_table
 from headrace.errors import ConfigError
 from headrace.model.checkpoints import JsonObject
 from headrace.model.ownership import Target
@@ -122,7 +122,7 @@ class SqlConnector(Connector, Generic[Endpoint, Resource]):
         for binding in materialization.bindings:
             path = binding.resource_path
             table = database.table(path)
-            owner = owner_of(binding, materialization.name, request.lineage)
+            owner = binding.owner(materialization.name, request.lineage)
             marks = plan_mark(path, table, owner, self.dialect, adopts=request.adopts)
             changes += [*plan_table(wanted_table(binding), table, self.dialect), *marks]
         return changes

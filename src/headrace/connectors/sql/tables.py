@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace.errors import EndpointError
 from headrace.model.field_types import FieldType, Kind
 from headrace.model.materializations import Binding
-from headrace.model.ownership import Mode, Owner
+from headrace.model.ownership import Owner
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,3 @@ def wanted_table(binding: Binding) -> WantedTable:
         columns.append(WantedColumn(binding.document, FieldType(Kind.JSON), nullable=False, what="document"))
     keys = () if binding.delta_updates else tuple(field.name for field in binding.keys)
     return WantedTable(binding.resource_path, tuple(columns), keys)
-
-
-def owner_of(binding: Binding, materialization: str, lineage: str) -> Owner:
-    mode = Mode.APPEND if binding.delta_updates else Mode.VIEW
-    return Owner(materialization, lineage, tuple(field.name for field in binding.keys), mode)

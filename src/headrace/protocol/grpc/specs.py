@@ -125,9 +125,8 @@ def encode_validated(response: Validated) -> pb.ValidateResponse:
 def _encode_target(target: Target | None) -> pb.Target | None:
     if target is None:
         return None
-    return pb.Target(
-        exists=target.exists, has_rows=target.has_rows, owner=target.owner and _encode_owner(target.owner)
-    )
+    owner = None if target.owner is None else _encode_owner(target.owner)
+    return pb.Target(exists=target.exists, has_rows=target.has_rows, owner=owner)
 
 
 def _encode_owner(owner: Owner) -> pb.Owner:
