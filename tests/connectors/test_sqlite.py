@@ -18,6 +18,7 @@ from headrace.connectors.sqlite.database import SqliteDatabase
 from headrace.errors import ConfigError, EndpointError, EndpointUnavailable
 from headrace.model.collections import Collection
 from headrace.model.materializations import Binding, Materialization
+from headrace.model.ownership import Mode, Owner
 from headrace.protocol.in_process import InProcess
 from headrace.protocol.messages import Apply, Spec, Validate, ValidateBinding
 from headrace.testing import Runtime, materialization_of, samples
@@ -314,3 +315,40 @@ def test_large_documents_are_loaded_a_few_at_a_time(path: Path) -> None:
         keys = pa.schema([("id", pa.int64())])
         batches = [len(batch) for batch, _ in database.fetch("SELECT id, document FROM large", keys)]
     assert batches == [3, 3, 3, 1]
+
+
+@pytest.mark.parametrize(
+    "declared", ["k TEXT COLLATE NOCASE PRIMARY KEY", "k TEXT COLLATE RTRIM PRIMARY KEY"]
+)
+def test_a_key_that_folds_is_refused(path: Path, database: sqlite3.Connection, declared: str) -> None:
+    schema = {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}}}
+    by_name = Collection("things", ("/k",), schema)
+    database.execute(f"CREATE TABLE things ({declared}, _document JSON_TEXT)")
+    with pytest.raises(ConfigError, match="the collation of k takes different keys for one"):
+        planned(path, by_name)
+
+
+def test_whose_a_table_is_goes_with_it(path: Path, database: sqlite3.Connection) -> None:
+    """Also into a dump, and with another name."""
+    collection = things(note={"type": "integer"})
+    for lineage in ("first", "second"):
+        CLIENT.apply(Apply(planned(path, collection), "1", lineage=lineage))
+    with closing(SqliteDatabase(str(path))) as opened:
+        table = opened.table(("main", "things"))
+    assert table is not None
+    assert table.owner == Owner("view", "second", ("id",), Mode.VIEW)
+    apply(path, things(note={"type": "number"}, more={"type": "string"}))  # a column is replaced
+    with closing(sqlite3.connect(path.with_name("copy.db"))) as copy:
+        copy.executescript("\n".join(database.iterdump()))
+        copy.execute("ALTER TABLE things RENAME TO others")
+        copy.commit()
+    with closing(SqliteDatabase(str(path.with_name("copy.db")))) as opened:
+        table = opened.table(("main", "others"))
+    assert table is not None
+    assert table.owner == Owner("view", "second", ("id",), Mode.VIEW)
+    database.execute("DROP TABLE things")
+    apply(path, collection)
+    with closing(SqliteDatabase(str(path))) as opened:
+        table = opened.table(("main", "things"))
+    assert table is not None
+    assert table.owner is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -176,10 +177,10 @@ class Scenario:
             settings, materializations=tuple(replace(one, **changes) for one in settings.materializations)
         )
 
-    def run(self, **changes: Any) -> Recorder:
+    def run(self, adopts: Sequence[str] = (), **changes: Any) -> Recorder:
         """In this process, until everything is read; raises what went wrong."""
         recorder = Recorder()
-        runner = Runner(self.settings(**changes), recorder)
+        runner = Runner(self.settings(**changes), recorder, adopts=adopts)
         runner.run()
         for error in runner.failures.values():
             raise error

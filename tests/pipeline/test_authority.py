@@ -25,6 +25,8 @@ from tests.pipeline.sink_places import ParquetPlace, assert_sink_exact
 
 pytestmark = pytest.mark.usefixtures("spark")
 
+NUMBER = {"type": "number", "reduce": {"strategy": "sum"}}
+
 
 def run_epochs(scenario: Scenario, count: int) -> None:
     """And then some, if Spark makes more of it."""
@@ -284,6 +286,11 @@ def commit_in_one_shard_only(scenario: Scenario, **changes: Any) -> None:
         database.execute("DROP TRIGGER stop")
 
 
+def declared_types(scenario: Scenario) -> list[Any]:
+    with closing(sqlite3.connect(scenario.endpoint["path"])) as database:
+        return database.execute("PRAGMA table_info(orders)").fetchall()
+
+
 def test_an_epoch_that_one_shard_committed_is_finished_by_the_rules_that_it_began_by(
     make_scenario: MakeScenario,
 ) -> None:
@@ -296,6 +303,11 @@ def test_an_epoch_that_one_shard_committed_is_finished_by_the_rules_that_it_bega
     changed = {"bindings": (replace(binding, rules=(replace(binding.rules[0], minimum=50),)),)}
     with pytest.raises(ConfigError, match=r"have committed epoch 1 by other rules.*: put those back, let"):
         scenario.run(**changed)
+    schema = {**COLLECTION.schema, "properties": {**COLLECTION.schema["properties"], "cents": NUMBER}}
+    before = declared_types(scenario)
+    with pytest.raises(ConfigError, match="have committed epoch 1 by other rules, another schema"):
+        scenario.run(bindings=(replace(binding, collection=replace(COLLECTION, schema=schema)),))
+    assert declared_types(scenario) == before  # or the rules that it began by could not be put back
     (epoch,) = scenario.run().epochs
     assert epoch.is_replayed
     scenario.assert_exact(view())

@@ -9,7 +9,8 @@ import pytest
 from headrace.connectors.postgres.database import PostgresDatabase
 from headrace.errors import ConfigError, EndpointError
 from headrace.model.collections import Collection
-from tests.connectors.postgres.driving import apply, ask, run, things, write
+from headrace.protocol.messages import Apply
+from tests.connectors.postgres.driving import CLIENT, apply, ask, planned, run, things, write
 
 NOTES = things(note={"type": "string"})
 BY_NAME = Collection(
@@ -140,7 +141,62 @@ def test_a_role_that_only_writes(postgres_url: str) -> None:
         assert apply(url, NOTES) == ""
         write(url, NOTES, {"id": 1})
         assert write(url, NOTES, {"id": 1}, n=2) == 1
+        with pytest.raises(EndpointError, match="its owner has to let it: COMMENT ON TABLE") as caught:
+            CLIENT.apply(Apply(planned(url, NOTES), "1", lineage="first"))
+        run(postgres_url, caught.value.message.partition("let it: ")[2])
+        assert CLIENT.apply(Apply(planned(url, NOTES), "1", lineage="first")).action_description == ""
         with pytest.raises(EndpointError, match=r"must be owner of table things \(SQLSTATE 42501\)"):
             apply(url, things(note={"type": "string"}, more={"type": "string"}))
     finally:
         run(postgres_url, "DROP OWNED BY writer", "DROP ROLE writer")
+
+
+def test_a_role_that_lacks_rights(postgres_url: str) -> None:
+    run(postgres_url, "CREATE ROLE reader LOGIN PASSWORD 'p'")
+    url = f"postgresql://reader:p@{postgres_url.partition('@')[2]}"
+    told = "role 'reader' lacks {0} on {1}: GRANT {0} ON {2} TO \"reader\""
+    try:
+        with pytest.raises(EndpointError) as caught:
+            planned(url, NOTES)
+        assert caught.value.message == told.format("CREATE", 'schema "public"', 'SCHEMA "public"')
+        apply(postgres_url, NOTES)
+        run(postgres_url, "GRANT SELECT ON things, headrace_checkpoints TO reader")
+        with pytest.raises(EndpointError) as caught:
+            planned(url, NOTES)
+        table = '"public"."things"'
+        assert caught.value.message == told.format("INSERT, UPDATE", f"table {table}", f"TABLE {table}")
+    finally:
+        run(postgres_url, "DROP OWNED BY reader", "DROP ROLE reader")
+
+
+def test_a_table_that_a_crash_empties(postgres_url: str) -> None:
+    run(postgres_url, "CREATE UNLOGGED TABLE things (id BIGINT PRIMARY KEY, _document JSON NOT NULL)")
+    with pytest.raises(EndpointError, match=r'UNLOGGED, .*: ALTER TABLE "public"."things" SET LOGGED$'):
+        planned(postgres_url, things())
+    run(postgres_url, 'ALTER TABLE "public"."things" SET LOGGED')
+    planned(postgres_url, things())
+
+
+def test_a_key_that_folds_case(postgres_url: str) -> None:
+    """This PostgreSQL has no ICU, and so no such collation: the catalog is made to say that it has."""
+    run(
+        postgres_url,
+        'CREATE COLLATION folded FROM "C"',
+        "CREATE TABLE things (name TEXT COLLATE folded PRIMARY KEY, _document JSON NOT NULL)",
+        "UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'folded'",
+    )
+    with pytest.raises(ConfigError, match="the collation of name takes different keys for one"):
+        planned(postgres_url, BY_NAME)
+
+
+def test_whose_a_table_is_stands_below_what_people_wrote(postgres_url: str) -> None:
+    run(
+        postgres_url,
+        "CREATE TABLE things (id BIGINT PRIMARY KEY, note TEXT, _document JSON NOT NULL)",
+        "COMMENT ON TABLE things IS 'O''Brien''s table\nsince 2019'",
+    )
+    for lineage in ("first", "second"):
+        CLIENT.apply(Apply(planned(postgres_url, NOTES), "1", lineage=lineage))
+        ((comment,),) = ask(postgres_url, "SELECT obj_description('things'::regclass)")
+        said = f'{{"materialization":"view","lineage":"{lineage}","key":["id"],"mode":"view"}}'
+        assert comment == f"O'Brien's table\nsince 2019\nwritten by headrace: {said}"

@@ -60,6 +60,7 @@ _OTHER_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table
 
 _DESCRIBE_TABLE = """
 SELECT relation.relkind::text, relation.relpersistence::text,
+  pg_catalog.pg_has_role(relation.relowner, 'USAGE'),
   COALESCE(pg_catalog.obj_description(relation.oid, 'pg_class'), ''),
   attribute.attname::text,
   pg_catalog.format_type(attribute.atttypid, attribute.atttypmod), attribute.attnotnull,
@@ -203,7 +204,7 @@ class PostgresDatabase(Database):
         rows = self.query(_DESCRIBE_TABLE, *path)
         if not rows:
             return None
-        kind, persistence, comment = rows[0][:3]
+        kind, persistence, is_owned, comment = rows[0][:4]
         if kind not in _TABLE_KINDS:
             what = _OTHER_KINDS.get(kind, "something else")
             raise EndpointError(f"{'.'.join(path)} is {what}, and only a table can be materialized into")
@@ -223,7 +224,8 @@ class PostgresDatabase(Database):
         )
         written, owner = read_comment(comment)
         folded = tuple(name for _, name, folds in keys if folds)
-        return Table(columns, tuple(name for _, name, _ in keys), folded, owner, written)
+        primary_key = tuple(name for _, name, _ in keys)
+        return Table(columns, primary_key, folded, owner, is_owned, written)
 
     def check_rights(self, path: Sequence[str], *, exists: bool) -> None:
         schema, _ = path

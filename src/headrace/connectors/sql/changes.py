@@ -63,8 +63,15 @@ def plan_mark(
         )
     if not owner.lineage or found == owner:
         return []
-    what = f"let {quote_path(path)} say that materialization {owner.materialization} writes it"
-    return [Change(what.replace("\n", " "), tuple(dialect.mark(path, table, owner)))]
+    statements = tuple(dialect.mark(path, table, owner))
+    if table is not None and not table.can_be_marked:
+        if found is not None:
+            return []
+        raise EndpointError(
+            f"table {'.'.join(path)} does not say whose it is, and its owner has to let it: "
+            f"{'; '.join(statements)}"
+        )
+    return [Change(f"let {quote_path(path)} say which materialization writes it", statements)]
 
 
 def _create(wanted: WantedTable, dialect: Dialect) -> Change:

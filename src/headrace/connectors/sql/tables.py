@@ -31,6 +31,8 @@ class Table:
     """Columns of the key that take two values for one, by their collation."""
     owner: Owner | None = None
     """Whose it is, as `Dialect.mark` has it say."""
+    can_be_marked: bool = True
+    """Whether this user may change what it says."""
     comment: str = ""
     """What people have written about it, if the endpoint keeps that with our mark."""
 
