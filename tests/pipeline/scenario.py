@@ -177,10 +177,10 @@ class Scenario:
             settings, materializations=tuple(replace(one, **changes) for one in settings.materializations)
         )
 
-    def run(self, adopts: Sequence[str] = (), **changes: Any) -> Recorder:
+    def run(self, adopts: Sequence[str] = (), accepts_loss: Sequence[str] = (), **changes: Any) -> Recorder:
         """In this process, until everything is read; raises what went wrong."""
         recorder = Recorder()
-        runner = Runner(self.settings(**changes), recorder, adopts=adopts)
+        runner = Runner(self.settings(**changes), recorder, adopts=adopts, accepts_loss=accepts_loss)
         runner.run()
         for error in runner.failures.values():
             raise error

@@ -109,6 +109,8 @@ def test_the_table_of_a_connector(found: Target, stands: dict[str, Any], told: s
         (UNMARKED, {"logged": OLD}, ""),
         (MARKED, {"is_new": True, "forgets": True}, ""),
         (MARKED, {}, ""),
+        (MISSING, {"logged": THIRD, "committed": THIRD}, "is gone, and up to epoch 3"),  # a topic
+        (UNMARKED, {"logged": THIRD, "committed": THIRD}, "another one than epoch 3 was written to"),
         (UNMARKED, {"is_new": True}, "has rows, and no checkpoint says which"),
         (UNMARKED, {"logged": THIRD}, "has rows, and no checkpoint says which"),
         (owned(lineage="another"), {"is_new": True}, "has rows, and no checkpoint says which"),

@@ -43,6 +43,13 @@ Examples:
     help="Take over tables that have rows, or that others have written, for the materialization NAME. Says "
     "what it has taken over. May be repeated.",
 )
+@click.option(
+    "--accept-loss",
+    multiple=True,
+    metavar="NAME",
+    help="Let the materialization NAME go on without rows that its source does not have any more. The "
+    "recovery log keeps that it did. May be repeated.",
+)
 @click.option("--master", help="Spark's master, such as local[4] or spark://host:7077  [local[*]]")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON for each epoch, for programs.")
@@ -54,6 +61,7 @@ def run(
     once: bool,
     attempts: int,
     adopt: tuple[str, ...],
+    accept_loss: tuple[str, ...],
     master: str | None,
     conf: tuple[str, ...],
     as_json: bool,
@@ -70,9 +78,10 @@ def run(
         load_config(file, Part.PIPELINE).pipeline_settings(names=names), once, master, conf
     )
     reporter = _reporter(as_json)
-    if unknown := set(adopt) - {one.name for one in settings.materializations}:
-        raise ConfigError(f"--adopt: there is no materialization {', '.join(sorted(unknown))} to run")
-    runner = Runner(settings, reporter, attempts=attempts, adopts=adopt)
+    for option, chosen in (("--adopt", adopt), ("--accept-loss", accept_loss)):
+        if unknown := set(chosen) - {one.name for one in settings.materializations}:
+            raise ConfigError(f"{option}: there is no materialization {', '.join(sorted(unknown))} to run")
+    runner = Runner(settings, reporter, attempts=attempts, adopts=adopt, accepts_loss=accept_loss)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: runner.stop())
     with reporter:

@@ -1,11 +1,12 @@
-"""Where a topic ends, and which topic it is: a source that begins at its end has to begin at the same place
-when it starts again, and offsets mean something else in another topic of the same name.
+"""Where a topic begins and ends, and which topic it is: a source that begins at its end has to begin at the
+same place when it starts again, and offsets mean something else in another topic of the same name.
 
 It is done with Kafka's own client, which Spark has loaded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -16,7 +17,7 @@ from headrace.pipeline.settings import KafkaSource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EARLIEST = -2  # as Spark writes it
+EARLIEST, LATEST = -2, -1  # as Spark writes them
 _TIMEOUT_MS = 30_000
 _CLOSE_MS = 5_000
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of a broker that has none
@@ -49,17 +50,33 @@ def topic_incarnation(spark: SparkSession, source: KafkaSource) -> str:
 
 def end_offsets(spark: SparkSession, source: KafkaSource) -> dict[str, int]:
     """The offset after the last message of each partition."""
+    return _offsets(spark, source, "endOffsets")
+
+
+def lost_offsets(spark: SparkSession, source: KafkaSource, wanted: Mapping[str, int]) -> str:
+    """Which messages are not there any more of those from certain offsets on; empty if all are."""
+    firsts = _offsets(spark, source, "beginningOffsets")
+    starts = {partition: wanted.get(partition, 0) for partition in sorted(firsts, key=int)}
+    lost = [
+        f"{max(start, 0)} to {firsts[partition] - 1} of partition {partition}"
+        for partition, start in starts.items()
+        if start != LATEST and max(start, 0) < firsts[partition]
+    ]
+    return f"the topic has no messages any more at {', '.join(lost)}" if lost else ""
+
+
+def _offsets(spark: SparkSession, source: KafkaSource, which: str) -> dict[str, int]:
     gateway: Any = spark.sparkContext._gateway
     java, kafka = gateway.jvm.java, gateway.jvm.org.apache.kafka
     consumer = kafka.clients.consumer.KafkaConsumer(_properties(gateway, source))
     try:
         partitions = java.util.ArrayList()
-        for found in consumer.partitionsFor(source.topic) or ():
-            partitions.add(kafka.common.TopicPartition(found.topic(), found.partition()))
+        for one in consumer.partitionsFor(source.topic) or ():
+            partitions.add(kafka.common.TopicPartition(one.topic(), one.partition()))
         if not partitions:
             raise _no_topic(source)
-        ends = consumer.endOffsets(partitions)
-        return {str(at.partition()): int(ends.get(at)) for at in partitions}
+        found = getattr(consumer, which)(partitions)
+        return {str(at.partition()): int(found.get(at)) for at in partitions}
     finally:
         consumer.close()
 

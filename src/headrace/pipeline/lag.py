@@ -58,24 +58,13 @@ def lag_of(
     try:
         match binding.source:
             case CollectionSource() if catalog is not None:
-                position = _position(checkpoint, epoch, index)
+                position = checkpoint.position(index, epoch)
                 return Lag(name, *_of_collection(binding.source, position, catalog))
             case KafkaSource():
-                return Lag(name, *_of_kafka(binding.source, _position(checkpoint, epoch, index)))
+                return Lag(name, *_of_kafka(binding.source, checkpoint.position(index, epoch)))
     except HeadraceError as error:
         return Lag(name, why=error.message)
     return Lag(name or "format", why="not known of this source")
-
-
-def _position(checkpoint: RuntimeCheckpoint, epoch: int, index: int) -> Mapping[str, Any] | None:
-    """Where the source of a binding stands; None: at its beginning."""
-    text = (checkpoint.offsets or {}).get(epoch)
-    if text is None:
-        return None
-    lines = text.splitlines()[2:]
-    if index >= len(lines):
-        raise ConfigError(f"epoch {epoch} had {len(lines)} bindings, and this one was not there")
-    return None if lines[index] == "-" else json.loads(lines[index])
 
 
 def _of_collection(

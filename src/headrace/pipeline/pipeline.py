@@ -33,7 +33,13 @@ from headrace.pipeline.recovery_log import RecoveryLog
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint
 from headrace.pipeline.settings import MaterializationSettings
 from headrace.pipeline.sources import Reading, combined_stream, rows_of
-from headrace.pipeline.spark_checkpoint import CheckpointFolder, read_folder, read_offsets, write_folder
+from headrace.pipeline.spark_checkpoint import (
+    CheckpointFolder,
+    forget_first_snapshots,
+    read_folder,
+    read_offsets,
+    write_folder,
+)
 from headrace.pipeline.spark_failures import failure_of, failure_of_query, wrong_rows
 from headrace.pipeline.winners import Contest
 from headrace.protocol.messages import Delivery
@@ -64,9 +70,9 @@ class Pipeline:
     """Of one materialization, from one opening of its recovery log to the first failure or the end.
 
     `folder` is Spark's checkpoint folder, without which only `run_batch` can be called. `forgets` says that
-    the recovery log survives nothing; `adopts`, that targets are to be taken over. `on_recovered` is called
-    before the first epoch; `on_epoch` is told of each epoch that is decided, `observe` of each step of the
-    coordinator.
+    the recovery log survives nothing; `adopts`, that targets are to be taken over; `accepts_loss`, that rows
+    may be missing which cannot be read any more. `on_recovered` is called before the first epoch; `on_epoch`
+    is told of each epoch that is decided, `observe` of each step of the coordinator.
     """
 
     def __init__(
@@ -81,6 +87,7 @@ class Pipeline:
         *,
         forgets: bool = False,
         adopts: bool = False,
+        accepts_loss: bool = False,
         on_recovered: Callable[[], None] = lambda: None,
         on_epoch: Callable[[EpochProgress], None] = lambda _: None,
         observe: Callable[[str], None] = lambda _: None,
@@ -88,7 +95,7 @@ class Pipeline:
         self._spark, self._settings, self._planned = spark, settings, planned
         self._readings, self._log, self._folder = readings, recovery_log, folder
         self._dead_letters = dead_letters
-        self._forgets, self._adopts = forgets, adopts
+        self._forgets, self._adopts, self._accepts_loss = forgets, adopts, accepts_loss
         self._on_recovered, self._on_epoch, self._observe = on_recovered, on_epoch, observe
         self._deliveries = {binding.delivery for binding in planned.validated.bindings}
         self._connector = (
@@ -135,6 +142,8 @@ class Pipeline:
             start = self._recover(read_folder(self._folder))
             if start.rebuilds_folder:
                 self._rebuild(self._folder, start)
+            if start.done.epoch >= 0:
+                forget_first_snapshots(self._folder)
             self._on_recovered()
             self._stream(self._folder)
             if not self._stopping.is_set():
@@ -220,9 +229,11 @@ class Pipeline:
             self._row_sinks,
             self._dead_letters,
             self._planned.materialization.bindings,
+            keeps_checkpoints=Delivery.TRANSACTIONAL in self._deliveries,
             has_staged_rows=Delivery.STAGED in self._deliveries,
             forgets=self._forgets,
             adopts=self._adopts,
+            accepts_loss=self._accepts_loss,
         ).run(folder)
         self._lineage, self._link, self._ahead = resume.lineage, resume.done.link, resume.ahead
         self._combining = [self._combining_of(index) for index in range(len(self._readings))]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from headrace.errors import CheckpointConflict, ConfigError, Fenced
-from headrace.model.checkpoints import JsonObject
+from headrace.model.checkpoints import START, JsonObject
 from headrace.model.materializations import Binding
 from headrace.pipeline.committing import Committing, graver
 from headrace.pipeline.recovery_log import ALL, Decision, Recovered, RecoveryLog, standing
@@ -83,12 +83,16 @@ class Recovery:
     row_sinks: Sequence[BindingSink]
     dead_letters: DeadLetterSink | None
     bindings: Sequence[Binding]
+    keeps_checkpoints: bool
+    """True if the endpoint keeps checkpoints; then the log does not tell where to resume."""
     has_staged_rows: bool
     """True if the connector stages rows and applies them after the decision."""
     forgets: bool = False
     """Whether the state survives nothing."""
     adopts: bool = False
     """Whether a person has said that targets are to be taken over."""
+    accepts_loss: bool = False
+    """Whether a person has said that rows may be missing which cannot be read any more."""
 
     def run(self, folder: CheckpointFolder) -> ResumePlan:
         """Brings all of them to one epoch and returns where to resume. The caller rebuilds Spark's folder."""
@@ -112,11 +116,11 @@ class Recovery:
         endpoint = self._reconcile(recovered, logged, endpoint)
         resume = plan_resume(self.name, recovered.plan["lineage"], logged, endpoint, folder, self._link_of)
         check_definition(self.name, resume.ahead, self.definition)
+        for sink in self.row_sinks:
+            sink.claim(resume.lineage, adopts=self.adopts)
         if resume.moves_log:
             self._move_log(resume)
         self._fence_previous_tasks(resume)
-        for sink in self.row_sinks:
-            sink.claim(resume.lineage, adopts=self.adopts)
         return resume
 
     def _ask(self) -> Asked:
@@ -126,7 +130,7 @@ class Recovery:
             validated = self.connector.ask()
             if validated.runtime_checkpoints is not None:
                 where = f"materialization {self.name!r}, endpoint"
-                endpoint = [self._checkpoint(raw, where) for raw in validated.runtime_checkpoints]
+                endpoint = [self._checkpoint(raw, where) for raw in validated.runtime_checkpoints or (START,)]
             targets = [
                 AskedTarget(".".join(binding.resource_path), one.target, binding.owner(self.name, ""))
                 for binding, one in zip(self.bindings, validated.bindings, strict=True)
@@ -154,10 +158,30 @@ class Recovery:
         planned = str(recovered.plan.get("lineage", ""))
         lineage = asked.lineage(logged, planned)
         TargetRules(self.name, logged, lineage, is_new, self.forgets, self.adopts).check(asked)
-        if asked.endpoint:
+        if asked.endpoint is not None or not self.keeps_checkpoints:
             resume = plan_resume(self.name, planned, logged, asked.endpoint, folder, self._link_of)
             check_definition(self.name, resume.ahead, self.definition)
+            self._refuse_lost(resume.done, was_read=logged.epoch >= 0)
         return lineage
+
+    def _refuse_lost(self, done: RuntimeCheckpoint, *, was_read: bool) -> None:
+        """Refuses to go on from where rows cannot be read any more, unless a person has said so."""
+        for index, reading in enumerate(self.readings):
+            lost = reading.lost and reading.lost(done.position(index), was_read)
+            if not lost:
+                continue
+            place = f"after epoch {done.epoch}" if done.epoch >= 0 else "from the beginning"
+            told = f"{reading.description} is to be read {place}, and {lost.what}"
+            if not (self.accepts_loss and lost.can_be_skipped):
+                skip = f", or go on without them: `--accept-loss {self.name}`" if lost.can_be_skipped else ""
+                raise ConfigError(
+                    f"materialization {self.name!r}: {told}, so that rows would be missing: bring them back, "
+                    "or restore the endpoint from a later copy, or start under another name with another "
+                    f"table{skip}"
+                )
+            if self.log.fence:
+                log.warning("materialization %r: goes on without rows: %s", self.name, told)
+                self.log.keep(accepted_losses=[*self.log.plan.get("accepted_losses", ()), told])
 
     def _in_endpoint(self) -> Sequence[RuntimeCheckpoint] | None:
         """Returns the checkpoint of each shard; None if the endpoint keeps none."""

@@ -172,6 +172,10 @@ class RecoveryLog:
                 is_committed = True  # the one before: this one waited for its commit
         return found
 
+    def keep(self, **more: Any) -> None:
+        """Adds to the plan; it is written with the next decision."""
+        self._plan = {**self._plan, **more}
+
     def open(self, plan: JsonObject | None = None) -> Recovered:
         """Fences off whoever has opened it before, and says where they got to.
 

@@ -68,7 +68,8 @@ class Reporter(Protocol):
 class Runner:
     """`attempts`: how often in a row a materialization may fail whose trigger is `once`.
 
-    `adopts` names materializations that take over what is in their targets.
+    `adopts` names materializations that take over what is in their targets, and `accepts_loss` those that go
+    on without rows which cannot be read any more.
     """
 
     def __init__(
@@ -78,9 +79,10 @@ class Runner:
         patience: Patience = PATIENCE,
         attempts: int = ATTEMPTS,
         adopts: Collection[str] = (),
+        accepts_loss: Collection[str] = (),
     ) -> None:
         self._settings, self._reporter = settings, reporter
-        self._adopts = adopts
+        self._adopts, self._accepts_loss = adopts, accepts_loss
         self._patience, self._attempts = patience, attempts
         self._stopping = threading.Event()
         self._running: dict[str, Pipeline] = {}
@@ -215,6 +217,7 @@ class Runner:
                 forgets=self._settings.profile is Profile.DEV_LOCAL,
             )
         recovery_log = open_recovery_log(self._settings, one.name)
+        accepts_loss = one.name in self._accepts_loss
         with KafkaGroups(spark, one) as groups, checkpoint_folder(self._settings, one.name) as folder:
 
             def recovered() -> None:
@@ -225,16 +228,18 @@ class Runner:
                 on_epoch(progress)
                 groups.follow(read_offsets(folder, progress.epoch))
 
+            starts = recovery_log.read().plan.get(STARTS)
             pipeline = Pipeline(
                 spark,
                 one,
                 planned,
-                open_sources(spark, one, self._settings.catalog, recovery_log.read().plan.get(STARTS)),
+                open_sources(spark, one, self._settings.catalog, starts, accepts_loss),
                 recovery_log,
                 folder,
                 dead_letters,
                 forgets=self._settings.profile is Profile.DEV_LOCAL,
                 adopts=one.name in self._adopts,
+                accepts_loss=accepts_loss,
                 on_recovered=recovered,
                 on_epoch=after,
                 observe=lambda step: self._reporter.step(one.name, step),

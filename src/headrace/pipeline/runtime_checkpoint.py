@@ -56,6 +56,18 @@ class RuntimeCheckpoint:
             **linked,
         }
 
+    def position(self, index: int, epoch: int | None = None) -> JsonObject | None:
+        """Where the source of a binding stands after the epoch, or one before it; None: at its beginning."""
+        epoch = self.epoch if epoch is None else epoch
+        text = (self.offsets or {}).get(epoch)
+        if text is None:
+            return None
+        lines = text.splitlines()[2:]
+        if index >= len(lines):
+            raise ConfigError(f"epoch {epoch} had {len(lines)} bindings, and this one was not there")
+        found: JsonObject | None = None if lines[index] == "-" else json.loads(lines[index])
+        return found
+
     def linked_to(self, previous: str) -> RuntimeCheckpoint:
         """The same, with its link, given that of the epoch before; empty if there is none, or it has none.
 

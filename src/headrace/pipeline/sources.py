@@ -27,7 +27,13 @@ from headrace.model.collections import Collection, pointer_tokens
 from headrace.model.reduction_schema import Location, Strategy
 from headrace.pipeline.frames import ORDER, MakeFrame, frame_of_columns
 from headrace.pipeline.json_values import frame_of_json
-from headrace.pipeline.kafka_offsets import EARLIEST, end_offsets, isolation_level, topic_incarnation
+from headrace.pipeline.kafka_offsets import (
+    EARLIEST,
+    end_offsets,
+    isolation_level,
+    lost_offsets,
+    topic_incarnation,
+)
 from headrace.pipeline.settings import (
     BindingSettings,
     CollectionSource,
@@ -50,6 +56,15 @@ _ANY_ORDER = (Strategy.SUM, Strategy.MINIMIZE, Strategy.MAXIMIZE)
 
 
 @dataclass(frozen=True)
+class Lost:
+    """Rows that a source does not have any more."""
+
+    what: str
+    can_be_skipped: bool = True
+    """Whether the source can be read on without them."""
+
+
+@dataclass(frozen=True)
 class Reading:
     """The source of one binding."""
 
@@ -63,6 +78,9 @@ class Reading:
     another one. Empty if that cannot be told. It may have to ask, so what needs no asking comes first."""
     check: Callable[[], None] = lambda: None
     """Called before each epoch; raises `Transient` if the source has to be opened again to be read."""
+    lost: Callable[[JsonObject | None, bool], Lost | None] | None = None
+    """Tells what cannot be read any more of all that follows a position; None if nobody knows. A position of
+    None is the beginning; the second argument says whether what follows it was read before."""
     start: Mapping[str, int] = field(default_factory=dict)
     """Where a topic begins that is read from its end: by partition, as found at the very first start."""
 
@@ -99,10 +117,14 @@ def open_sources(
     settings: MaterializationSettings,
     catalog: CatalogSettings | None,
     starts: Mapping[str, Mapping[str, int]] | None = None,
+    accepts_loss: bool = False,
 ) -> list[Reading]:
-    """`starts`: the `start` that each reading had at the first start of all, by its place."""
+    """`starts`: the `start` that each reading had at the first start of all, by its place.
+
+    `accepts_loss`: rows that are gone are skipped, where a source can.
+    """
     return [
-        _open(spark, binding, settings.limits, catalog, (starts or {}).get(str(index)))
+        _open(spark, binding, settings.limits, catalog, (starts or {}).get(str(index)), accepts_loss)
         for index, binding in enumerate(settings.bindings)
     ]
 
@@ -113,12 +135,13 @@ def _open(
     limits: Limits,
     catalog: CatalogSettings | None,
     start: Mapping[str, int] | None,
+    accepts_loss: bool,
 ) -> Reading:
     match binding.source:
         case CollectionSource():
             return _collection(spark, binding.source, binding.collection, limits, catalog)
         case KafkaSource():
-            return _kafka(spark, binding.source, binding.collection, limits, start)
+            return _kafka(spark, binding.source, binding.collection, limits, start, accepts_loss)
         case FormatSource():
             return _format(spark, binding.source, binding.collection)
 
@@ -182,6 +205,7 @@ def _collection(
         f"collection {'.'.join(catalog.identifier(source.collection))}",
         lambda: opened.incarnation,
         opened.check,
+        opened.lost,
     )
 
 
@@ -211,9 +235,38 @@ class _Table:
                 "was opened: it is opened again"
             )
 
+    def lost(self, position: JsonObject | None, was_read: bool) -> Lost | None:  # noqa: ARG002
+        """Rows are read by the snapshots that added them: where one has expired, so have its rows."""
+        self._table.refresh()
+        oldest = self._table.currentSnapshot()
+        wanted = None if position is None else int(position["snapshot_id"])
+        while oldest is not None and oldest.snapshotId() != wanted:
+            parent = oldest.parentId()
+            before = None if parent is None else self._table.snapshot(parent)
+            if before is None:
+                break
+            oldest = before
+        if position is not None:
+            if oldest is not None and oldest.snapshotId() == wanted:
+                return None
+            return Lost(f"snapshot {wanted}, at which it stands, has expired", can_be_skipped=False)
+        if oldest is None or not _has_older_rows(oldest):
+            return None
+        return Lost(f"the snapshots before {oldest.snapshotId()} of its table have expired")
+
     def _has_partitions(self) -> bool:
         """Now, or when some of its files were written."""
         return any(spec.isPartitioned() for spec in self._table.specs().values())
+
+
+def _has_older_rows(snapshot: Any) -> bool:
+    """Whether there are rows in an Iceberg snapshot that it did not add itself.
+
+    Of one whose parent has expired, some say that it has none.
+    """
+    summary = snapshot.summary()
+    added = int(summary.get("added-records") or 0) if snapshot.operation() == "append" else 0
+    return snapshot.parentId() is not None or int(summary.get("total-records") or added) > added
 
 
 def _kafka(
@@ -222,6 +275,7 @@ def _kafka(
     collection: Collection,
     limits: Limits,
     start: Mapping[str, int] | None,
+    accepts_loss: bool,
 ) -> Reading:
     starting = source.starting_offsets
     if starting == "latest":
@@ -235,13 +289,25 @@ def _kafka(
         "subscribe": source.topic,
         "startingOffsets": starting,
         "kafka.isolation.level": isolation_level(source),
+        "failOnDataLoss": str(not accepts_loss).lower(),
     }
     if limits.rows:
         options["maxOffsetsPerTrigger"] = str(limits.rows)
     stream = spark.readStream.format("kafka").options(**options).load().select("value", "partition", "offset")
     description = f"kafka topic {source.topic}"
     incarnation = partial(topic_incarnation, spark, source)
-    return Reading(stream, frame_of_json(collection), description, incarnation, start=dict(start or {}))
+    begins = {} if starting == "earliest" else json.loads(starting).get(source.topic, {})
+
+    def lost(position: JsonObject | None, was_read: bool) -> Lost | None:
+        if position is None and not was_read and not begins:
+            return None  # it begins with what is there
+        wanted = begins if position is None else position.get(source.topic, {})
+        what = lost_offsets(spark, source, wanted)
+        return Lost(what) if what else None
+
+    return Reading(
+        stream, frame_of_json(collection), description, incarnation, lost=lost, start=dict(start or {})
+    )
 
 
 def _format(spark: SparkSession, source: FormatSource, collection: Collection) -> Reading:

@@ -82,6 +82,19 @@ def read_folder(path: Path) -> CheckpointFolder:
     )
 
 
+def forget_first_snapshots(folder: Path) -> None:
+    """Removes where Iceberg sources began, which they find anew.
+
+    Only the first epoch begins there. But a run to the end of what is there looks for its end from there on,
+    and fails when that snapshot has expired.
+    """
+    for path in folder.glob("sources/*/offsets/0"):
+        lines = path.read_text().splitlines()
+        if lines and "snapshot_id" in lines[-1]:
+            for file in (path, path.with_name(f".{path.name}.crc")):
+                file.unlink(missing_ok=True)
+
+
 def write_folder(path: Path, lineage: str, done: int, offsets: Mapping[int, str]) -> None:
     """Makes the folder anew, so that Spark goes on after epoch `done`; -1: with the first.
 

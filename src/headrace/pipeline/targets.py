@@ -125,8 +125,10 @@ class TargetRules:
         found = sink.found
         if conflict := owner_conflict(found.owner, replace(sink.wanted, lineage=self.lineage)):
             return conflict
-        if sink.committed is not None or not found.has_rows:
-            return ""  # what it has committed is compared with the log
+        if sink.committed is not None:
+            return self._problem_after(sink.committed, found)  # and it is compared with the log
+        if not found.has_rows:
+            return ""
         if found.owner is not None and (self.forgets or found.owner.lineage == self.lineage):
             return ""
         if found.owner is None and self.logged.epoch >= 0 and self.logged.version < MARKED_SINCE:
