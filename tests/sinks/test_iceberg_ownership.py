@@ -25,7 +25,7 @@ def claimed(world: World, owner: Owner, *, adopts: bool = False, fence: int = 1)
     """A sink of a materialization that has started."""
     writer = owner.materialization
     is_view = owner.mode is Mode.VIEW
-    sink = world.view(*owner.key, writer=writer) if is_view else world.sink(writer)
+    sink = world.view(*owner.key, writer=writer, name="dead") if is_view else world.sink(writer)
     sink.start(None, None, fence)
     sink.claim(owner, adopts=adopts)
     return sink

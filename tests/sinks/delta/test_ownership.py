@@ -15,7 +15,7 @@ from headrace.model.ownership import Mode, Owner, Target
 from headrace.sinks.delta import DeltaSink
 from headrace.sinks.delta_table import Table
 from tests.sinks.conftest import Rows, an_epoch
-from tests.sinks.delta.conftest import Pairs, World, in_both
+from tests.sinks.delta.conftest import Pairs, World
 
 MARK = "headrace.owner"
 APPENDS = Owner("wächter's", "lineage-1", ("key",), Mode.APPEND)
@@ -43,7 +43,6 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*"))
 
 
-@in_both
 def test_a_table_says_whose_it_is_before_it_has_rows(world: World, pairs: Pairs) -> None:
     sink = claimed(world, VIEW)
     assert world.sink().inspect() == Target(exists=False)
