@@ -35,9 +35,9 @@ class World:
             "dead", self.spark, self.settings.name, self.identifier, writer=writer, owned=owned
         )
 
-    def view(self, *keys: str, writer: str = "view", **more: Any) -> IcebergSink:
+    def view(self, *keys: str, writer: str = "view", name: str = "rows", **more: Any) -> IcebergSink:
         return IcebergSink(
-            "rows",
+            name,
             self.spark,
             self.settings.name,
             self.identifier,

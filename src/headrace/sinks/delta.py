@@ -21,18 +21,20 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import pyarrow as pa
 
-from headrace.errors import ConfigError, EndpointError, HeadraceError
+from headrace.errors import ConfigError, EndpointError, Fenced, HeadraceError
 from headrace.model.checkpoints import JsonObject
+from headrace.model.ownership import Owner, Target
 from headrace.objects import ObjectStore
 from headrace.sinks.cleanup import cleaning_up
 from headrace.sinks.columns import Columns, columns_of, grown
 from headrace.sinks.contract import Epoch, Place, RowSink
 from headrace.sinks.delta_checkpoints import Checkpoints
 from headrace.sinks.delta_commit import DATA, add_actions, merge, refuse_taking_back, take_back
-from headrace.sinks.delta_reading import current_rows, data_files, read_rows
+from headrace.sinks.delta_reading import current_rows, data_files, has_rows, read_rows
 from headrace.sinks.delta_table import Progress, Table, Tables
 from headrace.sinks.delta_upkeep import OWN, audit_table, keep_up
 from headrace.sinks.openings import check_fence, replaced, told
+from headrace.sinks.ownership import read_mark, refuse_other, refuse_rows_of_others
 from headrace.sinks.roots import Root, root_of
 from headrace.sinks.staged_files import stage
 from headrace.sinks.staging import Attempt, Staging
@@ -61,6 +63,7 @@ class DeltaSink(RowSink):
         self._folder = f"{OWN}/{_folder_name(self._tables.own)}"
         self._started: tuple[int | None, int] | None = None
         self._opened: int | None = None  # None: not started; 0: there was no table yet
+        self._owner: Owner | None = None  # None: not claimed, or shared
 
     @classmethod
     def open(cls, name: str, place: Place, spark: SparkSession) -> Self:
@@ -91,6 +94,17 @@ class DeltaSink(RowSink):
             # Attempts with a later fence belong to a successor that took over while we were frozen.
             self._remove([one for one in attempts if one.fence < fence and one.name != kept], table)
 
+    def inspect(self) -> Target:
+        table = self._tables.load()
+        return Target(exists=False) if table is None else Target(True, has_rows(table), self._owner_in(table))
+
+    def claim(self, owner: Owner, *, adopts: bool = False) -> None:
+        if self._place.owned:
+            return
+        self._owner = owner
+        if self._tables.load() is not None:
+            self._mark(owner, adopts=adopts)
+
     def prepare(self, epoch: Epoch, rows: DataFrame | None) -> JsonObject:
         if rows is None:
             return {}
@@ -117,6 +131,8 @@ class DeltaSink(RowSink):
             self._refuse(table, columns, epoch.number)
         if self._opened == 0:
             self._open()
+        if self._owner is not None and table.mark is None:
+            self._mark(self._owner)
         staged = {
             "files": [file.to_json() for file in files],
             "columns": columns,
@@ -141,10 +157,12 @@ class DeltaSink(RowSink):
     def rewind(self, epoch: int) -> None:
         if self._root.folder and not self._root.folder.exists():
             return
-        if self._tables.load() is None:
+        before = self._tables.load()
+        if before is None:
             return
 
         def commit(table: Table) -> None:
+            self._refuse_rows_of_others(table)
             progress = table.progress
             if self._opened is not None and self._opened != progress.opened:
                 raise replaced(self.name)
@@ -157,10 +175,14 @@ class DeltaSink(RowSink):
 
         self._tables.change(commit)
         self._sync(epoch)
+        self._keep_mark(before.mark)
 
     def refuse_rewind(self, epoch: int) -> None:
         table = None if self._root.folder and not self._root.folder.exists() else self._tables.load()
-        if table is not None and table.progress.epoch > epoch:
+        if table is None:
+            return
+        self._refuse_rows_of_others(table)
+        if table.progress.epoch > epoch:
             with self._tables.speaking("be read"):
                 refuse_taking_back(self._place, self._tables, table, epoch)
 
@@ -200,6 +222,40 @@ class DeltaSink(RowSink):
             table.append([], table.properties(changes, {"opened": self._opened}))
 
         self._tables.change(commit)
+
+    def _owner_in(self, table: Table) -> Owner | None:
+        return None if self._place.owned else read_mark(self.name, self._root.url, table.mark)
+
+    def _mark(self, owner: Owner, *, adopts: bool = False) -> None:
+        """Has the table say whose it is, unless somebody else was faster."""
+
+        def commit(table: Table) -> None:
+            found = self._owner_in(table)
+            refuse_other(self.name, self._root.url, found, owner, adopts=adopts)
+            if found == owner:
+                return
+            if self._opened and self._opened < table.progress.opened:
+                raise Fenced(f"sink {self.name}: another coordinator has started since, and claims the table")
+            self._set_mark(table, owner.encode())
+
+        self._tables.change(commit)
+
+    def _keep_mark(self, mark: str | None) -> None:
+        """A view that is restored to a version gets also that version's mark, or none."""
+
+        def commit(table: Table) -> None:
+            if mark is not None and table.mark != mark:
+                self._set_mark(table, mark)
+
+        self._tables.change(commit)
+
+    def _set_mark(self, table: Table, mark: str) -> None:
+        changes = {"opened": self._opened} if self._opened else {}  # fails if somebody starts meanwhile
+        table.set_mark(mark, table.properties(changes, {}))
+        self._tables.sync(lambda action: "metaData" in action)
+
+    def _refuse_rows_of_others(self, table: Table) -> None:
+        refuse_rows_of_others(self.name, self._root.url, self._owner_in(table), self._place.writer)
 
     def _commit(self, epoch: int, handle: JsonObject) -> None:
         name = handle["staged"]
@@ -268,6 +324,8 @@ class DeltaSink(RowSink):
 
     def _refuse(self, table: Table, columns: Columns, epoch: int) -> None:
         """Before anything is staged."""
+        if self._owner is not None:
+            refuse_other(self.name, self._root.url, self._owner_in(table), self._owner)
         grown(table.columns, columns, self._root.url)
         if table.partitions != list(self._place.partitions):
             raise ConfigError(

@@ -68,6 +68,14 @@ def data_files(table: Table) -> Iterator[dict[str, Any]]:
         yield {"path": unquote(action["path"]), "size": action["size_bytes"], "partition": partition}
 
 
+def has_rows(table: Table) -> bool:
+    """By what the log says of the files; one that it does not know the rows of may have some."""
+    actions = pa.table(table.delta.get_add_actions(flatten=False))
+    if "num_records" not in actions.column_names:
+        return bool(actions.num_rows)
+    return any(count != 0 for count in actions["num_records"].to_pylist())
+
+
 def _text(value: Any) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()

@@ -28,6 +28,7 @@ from headrace.durable import sync_path
 from headrace.errors import ConfigError, EndpointError, EndpointUnavailable, SchemaError
 from headrace.model.checkpoints import JsonObject
 from headrace.sinks.columns import Columns, as_struct, columns_from
+from headrace.sinks.ownership import MARK
 from headrace.sinks.roots import Root
 
 _TRIES = 20  # of a commit that others come before; then the coordinator pauses, and tries again
@@ -86,6 +87,18 @@ class Table:
         """Null in all that is there. A commit of its own, which changes nothing that anybody reads."""
         fields = [Field.from_json(json.dumps(field)) for field in as_struct(columns)["fields"]]
         self.delta.alter.add_columns(fields)
+
+    @property
+    def mark(self) -> str | None:
+        """What the table says of whose it is."""
+        found: str | None = self.delta.metadata().configuration.get(MARK)
+        return found
+
+    def set_mark(self, mark: str, properties: CommitProperties) -> None:
+        """Fails if somebody else has changed any property of the table since it was read."""
+        self.delta.alter.set_table_properties(
+            {MARK: mark}, raise_if_not_exists=False, commit_properties=properties
+        )
 
     def refuse_unfit(self) -> None:
         """What the table wants of its writers, and we do not do."""

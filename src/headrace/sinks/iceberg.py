@@ -17,8 +17,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pyarrow as pa
 
-from headrace.errors import ConfigError, EndpointError, EndpointUnavailable, HeadraceError, SchemaError
+from headrace.errors import (
+    ConfigError,
+    EndpointError,
+    EndpointUnavailable,
+    Fenced,
+    HeadraceError,
+    SchemaError,
+)
 from headrace.model.checkpoints import JsonObject
+from headrace.model.ownership import Owner, Target
 from headrace.sinks import iceberg_audit, iceberg_views
 from headrace.sinks.cleanup import cleaning_up
 from headrace.sinks.contract import Epoch, Place, RowSink
@@ -40,6 +48,7 @@ from headrace.sinks.iceberg_tables import (
     staged_id_of,
 )
 from headrace.sinks.openings import check_fence, told
+from headrace.sinks.ownership import MARK, read_mark, refuse_other, refuse_rows_of_others
 from headrace.sinks.spark_calls import persisted, setting, spark_failures
 from headrace.sinks.spark_sql import quoted, text
 from headrace.sinks.table_columns import column_list, fit, new_columns
@@ -91,6 +100,7 @@ class IcebergSink(RowSink):
         self._properties = {"format-version": "2", **(properties or {}), **self._needed}
         self._names = Names(writer, name)
         self._fence = 0
+        self._owner: Owner | None = None  # None: not claimed, or shared
 
     @classmethod
     def open(cls, name: str, place: Place, spark: SparkSession) -> Self:
@@ -136,6 +146,23 @@ class IcebergSink(RowSink):
             with self._cleaning_up("what was never decided"):
                 table.remove_staged(state, [staged_id for staged_id in staged if is_left(staged_id)])
 
+    def inspect(self) -> Target:
+        with self._speaking("look whose table it is"):
+            table = self._find()
+            if table is None:
+                return Target(exists=False)
+            state = table.state()
+            return Target(True, table.has_rows(state), self._owner_in(state))
+
+    def claim(self, owner: Owner, *, adopts: bool = False) -> None:
+        if self._owned:
+            return
+        self._owner = owner
+        with self._speaking("say whose table it is"):
+            table = self._find()
+            if table is not None:
+                self._mark(table, owner, adopts=adopts)
+
     def prepare(self, epoch: Epoch, rows: DataFrame | None) -> JsonObject:
         if rows is None:
             return {}
@@ -146,6 +173,8 @@ class IcebergSink(RowSink):
             table = self._load()
             state = table.state()
             self._refuse(state, epoch)
+            if self._owner is not None and self._owner_in(state) is None:
+                self._mark(table, self._owner)  # somebody else has made it since it was claimed
             rows = self._fit(rows)
             staged_id = self._names.new_id(epoch.number, epoch.fence)
             summary = self._names.summary(staged_id, epoch.number, epoch.runtime_checkpoint)
@@ -202,6 +231,7 @@ class IcebergSink(RowSink):
         with self._speaking(f"go back to epoch {epoch}"):
             if not self._exists():
                 return
+            self._refuse_rows_of_others()
             if self._keys:
                 self._rewinding().roll_back(epoch)
             else:
@@ -211,6 +241,7 @@ class IcebergSink(RowSink):
         with self._speaking(f"go back to epoch {epoch}"):
             if not self._exists():
                 return
+            self._refuse_rows_of_others()
             if self._keys:
                 self._rewinding().refuse(epoch)
             else:
@@ -229,9 +260,8 @@ class IcebergSink(RowSink):
 
     def committed(self) -> JsonObject | None:
         with self._speaking("tell what it has"):
-            if not self._exists():
-                return None
-            told = self._load().state().told(self._names.checkpoint)
+            table = self._find()
+            told = None if table is None else table.state().told(self._names.checkpoint)
             return None if told is None else json.loads(told)
 
     def maintain(self, age: timedelta, kept: JsonObject | None) -> Iterator[str]:
@@ -251,6 +281,35 @@ class IcebergSink(RowSink):
             if self._names.last_fence(state) == self._fence:
                 return state
             table.swap(state, None, {self._names.fence: str(self._fence)})
+
+    def _owner_in(self, state: State) -> Owner | None:
+        return None if self._owned else read_mark(self.name, self._table, state.told(MARK))
+
+    def _mark(self, table: JavaTable, owner: Owner, *, adopts: bool = False) -> None:
+        """Has the table say whose it is, and looks whether it does.
+
+        A REST catalog does not hold a change of properties alone against the state that it was built on. So
+        of two who claim a table at once there one may overwrite the other; `prepare` refuses that one.
+        """
+        for _ in range(_TRIES):
+            state = table.state()
+            found = self._owner_in(state)
+            if found == owner:
+                return
+            refuse_other(self.name, self._table, found, owner, adopts=adopts)
+            if not adopts:
+                self._refuse_key(state)
+            if self._names.last_fence(state) > self._fence:
+                raise Fenced(f"sink {self.name}: another coordinator has started since, and claims the table")
+            said = {MARK: owner.encode()}
+            if adopts and state.told(self._names.keys) is not None:
+                said[self._names.keys] = json.dumps(self._keys)
+            adopts = not table.swap(state, None, said) and adopts
+        raise EndpointUnavailable(f"sink {self.name}: {self._table} changes too often to be claimed")
+
+    def _refuse_rows_of_others(self) -> None:
+        found = self._owner_in(JavaTable(self._spark, self._table).state())
+        refuse_rows_of_others(self.name, self._table, found, self._writer)
 
     def _append(self, rows: DataFrame, wap_id: str, summary: Mapping[str, str]) -> None:
         writer = rows.writeTo(self._table)
@@ -343,6 +402,8 @@ class IcebergSink(RowSink):
         )
 
     def _refuse(self, state: State, epoch: Epoch) -> None:
+        if self._owner is not None:
+            refuse_other(self.name, self._table, self._owner_in(state), self._owner)
         last = self._names.last_epoch(state)
         if last >= epoch.number:
             raise EndpointError(
@@ -356,6 +417,9 @@ class IcebergSink(RowSink):
                 f"{self._table}: end this one; or, if the state of this pipeline was lost and made anew, "
                 f"remove the table's property {self._names.rewound}"
             )
+        self._refuse_key(state)
+
+    def _refuse_key(self, state: State) -> None:
         before = state.told(self._names.keys)
         if before is not None and tuple(json.loads(before)) != self._keys:
             raise SchemaError(
@@ -397,7 +461,8 @@ class IcebergSink(RowSink):
         if self._exists():
             return
         columns = self._schema or column_list(rows.schema.fields)
-        properties = ", ".join(f"{text(key)} = {text(value)}" for key, value in self._properties.items())
+        said = self._properties if self._owner is None else {**self._properties, MARK: self._owner.encode()}
+        properties = ", ".join(f"{text(key)} = {text(value)}" for key, value in said.items())
         parts = ", ".join(quoted(column) for column in self._partitions)
         layout = f"PARTITIONED BY ({parts}) " if parts else ""
         self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self._namespace}")
@@ -408,6 +473,10 @@ class IcebergSink(RowSink):
 
     def _exists(self) -> bool:
         return self._spark.catalog.tableExists(self._table)
+
+    def _find(self) -> JavaTable | None:
+        """The table as the catalog has it, unchanged; None if there is none."""
+        return JavaTable(self._spark, self._table) if is_there(self._spark, self._table) else None
 
     def _load(self) -> JavaTable:
         """Our table, with the properties that two phases rest on."""

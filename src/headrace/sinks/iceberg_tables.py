@@ -173,6 +173,17 @@ class JavaTable:
         """The data files that came with a snapshot."""
         return list(iterate(snapshot.addedDataFiles(self.java.io())))
 
+    def has_rows(self, state: State) -> bool:
+        """By what the table says of its files: also true if all rows of some file are deleted one by one."""
+        snapshot = state.snapshot(state.main)
+        if snapshot is None:
+            return False
+        count = snapshot.summary().get("total-records")
+        if count is not None:
+            return bool(count != "0")
+        manifests = snapshot.dataManifests(self.java.io())
+        return any(manifest.hasAddedFiles() or manifest.hasExistingFiles() for manifest in manifests)
+
     def _map(self, values: Mapping[str, str]) -> Any:
         java = self._jvm.java.util.HashMap()
         for key, value in values.items():
