@@ -75,7 +75,7 @@ def test_a_place_of_another_pipeline_is_refused_before_anything_is_removed(world
     other = ParquetSink("orders", replace(world.place, writer="other"))
     other.start(None, None, 2)
     for refused in (partial(other.prepare, an_epoch(1), rows(1)), partial(other.rewind, -1)):
-        with pytest.raises(EndpointError, match="is written by materialization 'view': .* --adopt"):
+        with pytest.raises(EndpointError, match=r"is written by materialization 'view': .* --adopt"):
             refused()
     world.sink().start(0, decided, 2)
     world.sink().commit(0, decided)

@@ -117,7 +117,7 @@ def test_a_place_is_not_taken_over_with_the_epochs_of_another(world: World, rows
     """Those of the new owner would have the same numbers."""
     world.run(world.claim(), rows(0))
     other = replace(world.place, writer="other")
-    with pytest.raises(EndpointError, match="has epochs of materialization 'mine'.*move them away"):
+    with pytest.raises(EndpointError, match=r"has epochs of materialization 'mine'.*move them away"):
         world.claim(other, adopts=True)
     assert world.owner() == world.place.owner("a")
 

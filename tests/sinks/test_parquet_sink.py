@@ -105,7 +105,7 @@ def test_a_folder_of_another_pipeline_is_refused_before_anything_is_removed(fold
     other = ParquetSink("dead", Place(folder.as_uri(), "other"))
     other.start(None, None, 2)
     for refused in (partial(other.prepare, an_epoch(1), rows(1)), partial(other.rewind, -1)):
-        with pytest.raises(EndpointError, match="is written by materialization 'view': .* --adopt"):
+        with pytest.raises(EndpointError, match=r"is written by materialization 'view': .* --adopt"):
             refused()
     assert staged(folder) == [decided["staged"]]
     sink_of(folder).start(0, decided, 2)

@@ -61,7 +61,7 @@ class Root:
             raise ConfigError(f"a folder has no option {min(self.options)!r}: leave it out")
 
     def objects(self, *, writes: bool = True) -> ObjectStore:
-        """For the driver: small objects that are created once. Makes the folder, if it is one, and `writes`."""
+        """For the driver: small objects that are created once. Makes a folder if it `writes`."""
         return ObjectStore(self.url, None if self.folder else self._nested(), writes=writes)
 
     def files(self) -> Storage:
