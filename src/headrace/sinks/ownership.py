@@ -7,7 +7,7 @@ from headrace.model.ownership import Owner, owner_conflict
 
 
 def refuse_other(name: str, where: str, found: Owner | None, wanted: Owner, *, adopts: bool = False) -> None:
-    """Refuses to write what another owns, or what has another key or mode, unless a person adopts it."""
+    """Refuses what somebody else owns, or what has another key or mode, unless a person adopts it."""
     conflict = owner_conflict(found, wanted)
     if conflict and not adopts:
         raise EndpointError(

@@ -86,8 +86,8 @@ class Layout:
         if found.has_rows:
             raise EndpointError(
                 f"sink {name}: {self.root.url} has epochs of materialization "
-                f"{found.owner.materialization!r}, and those of {owner.materialization!r} would have the same numbers: move them away before "
-                "it is taken over, or choose another place"
+                f"{found.owner.materialization!r}, and those of {owner.materialization!r} would have the "
+                "same numbers: move them away before it is taken over, or choose another place"
             )
         return True
 
