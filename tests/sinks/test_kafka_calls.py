@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import EndpointUnavailable
 from headrace.sinks import kafka_calls
-from headrace.sinks.kafka_calls import end_offsets, longest_timeout_ms, make_topic
+from headrace.sinks.kafka_calls import end_offsets, find_topic, longest_timeout_ms, make_topic
 from headrace.sinks.kafka_options import ClientOptions
 
 
@@ -23,6 +23,9 @@ class Silent:
 
     def create_topics(self, topics: list[Any], **_: Any) -> dict[str, Future[None]]:
         return {topic.topic: Future() for topic in topics}
+
+    def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[None]]:
+        return {topic: Future() for topic in topics.topic_names}
 
     def list_offsets(self, wanted: dict[Any, Any], **_: Any) -> dict[Any, Future[None]]:
         return {at: Future() for at in wanted}
@@ -39,5 +42,7 @@ def test_no_answer_is_what_may_go_away(monkeypatch: pytest.MonkeyPatch) -> None:
         make_topic(client, "new", {})
     with pytest.raises(EndpointUnavailable, match="cannot be read: there was no answer in 0 s"):
         end_offsets(client, "known")
+    with pytest.raises(EndpointUnavailable, match="cannot be described: there was no answer in 0 s"):
+        find_topic(client, "known")
     with pytest.raises(EndpointUnavailable, match="cannot be read: there was no answer in 0 s"):
         longest_timeout_ms(client)

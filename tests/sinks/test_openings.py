@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import EndpointError, Fenced
+from headrace.model.ownership import Mode, Owner
 from headrace.objects import ObjectStore
 from headrace.sinks.openings import Opening, Openings
 
@@ -60,9 +62,34 @@ def test_a_place_has_one_writer(store: ObjectStore) -> None:
     mine, other = (Openings(store, "_openings", "orders", writer) for writer in ("mine", "other"))
     mine.rewind(mine.take(5, 2), 3)
     for fence in (1, 9):
-        with pytest.raises(EndpointError, match="belongs to the materialization 'mine'"):
+        with pytest.raises(EndpointError, match="is written by materialization 'mine'"):
             other.take(5, fence)
     assert mine.take(5, 3).writer == "mine"
+
+
+def test_a_claim_stays_through_starts_and_rewinds(store: ObjectStore) -> None:
+    mine = Openings(store, "_openings", "orders", "mine")
+    owner = Owner("mine", "a lineage", ("k",), Mode.APPEND)
+    opened = mine.claim(mine.start(None, 1), owner, adopts=False)
+    assert mine.claim(opened, owner, adopts=False) == opened == mine.last()
+    mine.rewind(mine.start(5, 2), 3)
+    assert (mine.last().owner, mine.last().fence) == (owner, 2)
+    with pytest.raises(Fenced):
+        mine.claim(opened, replace(owner, lineage="another"), adopts=False)
+
+
+def test_another_writer_takes_a_place_over_with_fences_of_his_own(store: ObjectStore) -> None:
+    mine, other = (Openings(store, "_openings", "orders", writer) for writer in ("mine", "other"))
+    mine.take(None, 7)
+    unstarted = other.start(None, 2)
+    assert (unstarted.number, mine.last().number) == (0, 1)
+    owner = Owner("other", "a lineage", (), Mode.APPEND)
+    with pytest.raises(EndpointError, match="is written by materialization 'mine'"):
+        other.claim(unstarted, owner, adopts=False)
+    assert other.claim(unstarted, owner, adopts=True) == Opening(2, 2, writer="other", owner=owner)
+    assert other.start(0, 3).owner == owner
+    with pytest.raises(EndpointError, match="is written by materialization 'other'"):
+        mine.take(5, 8)
 
 
 def test_a_start_of_an_older_coordinator_is_refused_unless_its_log_is_new(openings: Openings) -> None:

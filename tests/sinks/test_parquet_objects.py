@@ -72,8 +72,11 @@ def world(s3_server: S3Server, s3_bucket: str) -> World:
 def test_a_place_of_another_pipeline_is_refused_before_anything_is_removed(world: World, rows: Rows) -> None:
     world.sink().start(None, None, 1)
     decided = world.prepare(0, rows(0))
-    with pytest.raises(EndpointError, match=r"belongs to the materialization 'view'.*'other'"):
-        ParquetSink("orders", replace(world.place, writer="other")).start(None, None, 2)
+    other = ParquetSink("orders", replace(world.place, writer="other"))
+    other.start(None, None, 2)
+    for refused in (partial(other.prepare, an_epoch(1), rows(1)), partial(other.rewind, -1)):
+        with pytest.raises(EndpointError, match=r"is written by materialization 'view': .* --adopt"):
+            refused()
     world.sink().start(0, decided, 2)
     world.sink().commit(0, decided)
     assert world.values() == [0, 1, 2]

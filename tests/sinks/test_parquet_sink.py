@@ -103,8 +103,10 @@ def test_a_folder_of_another_pipeline_is_refused_before_anything_is_removed(fold
     sink.start(None, None, 1)
     decided = sink.prepare(an_epoch(0), rows(0))
     other = ParquetSink("dead", Place(folder.as_uri(), "other"))
-    with pytest.raises(EndpointError, match=r"belongs to the materialization 'view'.*'other'"):
-        other.start(None, None, 2)
+    other.start(None, None, 2)
+    for refused in (partial(other.prepare, an_epoch(1), rows(1)), partial(other.rewind, -1)):
+        with pytest.raises(EndpointError, match=r"is written by materialization 'view': .* --adopt"):
+            refused()
     assert staged(folder) == [decided["staged"]]
     sink_of(folder).start(0, decided, 2)
     sink_of(folder).commit(0, decided)

@@ -3,6 +3,7 @@
 table/.hoodie/timeline/20261116080000123.inflight                      prepared, and seen by nobody
 table/.hoodie/timeline/20261116080000123_20261116080001456.commit      committed
 table/.hoodie/headrace/WRITER%2FSINK/20261116080000123-12-2            whose it is: epoch 12, fence 2
+table/.hoodie/headrace/owner/                                          whose the table is
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ import pyarrow as pa
 
 from headrace.errors import ConfigError, EndpointError, SchemaError
 from headrace.model.checkpoints import JsonObject, to_json
+from headrace.model.ownership import Owner, Target
 from headrace.sinks.cleanup import cleaning_up
 from headrace.sinks.contract import Epoch, Place, RowSink
+from headrace.sinks.hudi_ownership import claim_table, read_owner
 from headrace.sinks.hudi_reading import WENT_BACK, audit_timeline, read_rows, told_in
 from headrace.sinks.hudi_tables import HudiTable, Written
 from headrace.sinks.openings import check_fence, replaced, told
+from headrace.sinks.ownership import refuse_other
 from headrace.sinks.spark_calls import persisted, spark_failures
 from headrace.sinks.spark_sql import quoted, text
 from headrace.sinks.table_columns import fit, new_columns
@@ -54,6 +58,7 @@ class HudiSink(RowSink):
         self._table = HudiTable(spark, url_of(place), self._keys, place.partitions, options_of(place))
         self._own = f"{quote(place.writer, safe='')}/{quote(name, safe='')}"
         self._fence = 0
+        self._claimed: Owner | None = None  # of a table that was not there to be claimed
 
     @classmethod
     def open(cls, name: str, place: Place, spark: SparkSession) -> Self:
@@ -69,6 +74,24 @@ class HudiSink(RowSink):
     ) -> Iterator[str]:
         yield from super().audit(place, decided, last)
         yield from audit_timeline(url_of(place), place, decided, last)
+
+    def inspect(self) -> Target:
+        with self._speaking("tell whose it is"):
+            if not self._table.exists():
+                return Target(False)
+            owner = None if self._place.owned else read_owner(self._table)
+            return Target(True, self._has_rows(), owner)
+
+    def claim(self, owner: Owner, *, adopts: bool = False) -> None:
+        if self._place.owned:
+            return
+        with self._speaking("tell whose it is"):
+            if not self._table.exists():
+                self._claimed = owner
+                return
+            refuse_other(self.name, self._table.path, read_owner(self._table), owner, adopts=adopts)
+            self._refuse_keys()  # which nobody's word changes
+            claim_table(self.name, self._table, owner, adopts=adopts)
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
         self._fence = told(fence)
@@ -193,6 +216,9 @@ class HudiSink(RowSink):
     def _stage(self, epoch: Epoch, rows: DataFrame) -> JsonObject:
         if not self._table.exists():
             self._table.make()
+        if self._claimed is not None:
+            claim_table(self.name, self._table, self._claimed, adopts=False)
+            self._claimed = None
         instant = self._table.new_instant()
         note = f"{instant}-{epoch.number}-{epoch.fence}"
         self._table.note(self._owner, note)
@@ -218,16 +244,26 @@ class HudiSink(RowSink):
         if not self._table.exists() or not self._table.instants()[1]:
             new_columns(where, rows.schema, rows.schema, self._place.keys)
             return rows
-        if (before := self._table.known_keys()) != self._keys:
-            raise SchemaError(
-                f"{where} has rows by the key {', '.join(before)}, and the key is now "
-                f"{', '.join(self._keys)}: choose another table"
-            )
+        self._refuse_keys()
         known = self._rows().schema
         added = new_columns(where, rows.schema, known, self._place.keys)
         for field in added:
             known = known.add(field.name, field.dataType, True)
         return fit(rows, known)
+
+    def _refuse_keys(self) -> None:
+        if self._table.instants()[1] and (before := self._table.known_keys()) != self._keys:
+            raise SchemaError(
+                f"sink {self.name}: {self._table.path} has rows by the key {', '.join(before)}, and the key "
+                f"is now {', '.join(self._keys)}: choose another table"
+            )
+
+    def _has_rows(self) -> bool:
+        """Whether anything was committed, unless all of it was taken back last."""
+        for _, metadata in self._table.commits():
+            went_back = [said["epoch"] for _, said in told_in(metadata) if said.get("rewound")]
+            return bool(self._place.owned) or -1 not in went_back
+        return False
 
     def _rows(self) -> DataFrame:
         rows = self._spark.read.format("hudi").load(self._table.path)

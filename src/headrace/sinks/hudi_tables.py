@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, EndpointUnavailable
 from headrace.model.checkpoints import JsonObject
 
 if TYPE_CHECKING:
@@ -242,6 +242,28 @@ class HudiTable:
 
     def remove_note(self, owner: str, name: str) -> None:
         self._files().delete(self._file(".hoodie", "headrace", owner, name), False)
+
+    def put_note(self, owner: str, name: str, text: str) -> None:
+        """Adds one that has content, whole or not at all; nobody else uses the name."""
+        files, hidden = self._files(), self._file(".hoodie", "headrace", owner, f".{name}")
+        stream = files.create(hidden, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        if not files.rename(hidden, self._file(".hoodie", "headrace", owner, name)):
+            raise EndpointUnavailable(f"{self.path} does not take the note {owner}/{name}")
+
+    def read_note(self, owner: str, name: str) -> str | None:
+        """None if somebody has removed it."""
+        path, files = self._file(".hoodie", "headrace", owner, name), self._files()
+        if not files.exists(path):
+            return None
+        stream = files.open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
 
     @contextmanager
     def _client(self, schema: str, unless_told: Mapping[str, str] | None = None) -> Iterator[Any]:

@@ -25,13 +25,15 @@ from headrace.errors import (
     HeadraceError,
 )
 from headrace.model.checkpoints import JsonObject
+from headrace.model.ownership import Owner, Target
 from headrace.sinks.cleanup import cleaning_up
 from headrace.sinks.columns import Columns, columns_of, grown
 from headrace.sinks.contract import Epoch, Place, RowSink
 from headrace.sinks.kafka_audit import audit_topic
-from headrace.sinks.kafka_calls import longest_timeout_ms, make_topic
+from headrace.sinks.kafka_calls import find_topic, longest_timeout_ms, make_topic
 from headrace.sinks.kafka_checkpoints import Checkpoints, Known, Record, source_offsets
 from headrace.sinks.kafka_options import ClientOptions, TopicOptions, ValueFormat
+from headrace.sinks.kafka_ownership import claim_topic, read_owner
 from headrace.sinks.kafka_producer import Prepared
 from headrace.sinks.kafka_resend import is_committed, send_again
 from headrace.sinks.kafka_rows import read_rows
@@ -43,7 +45,7 @@ from headrace.sinks.kafka_task import (
     answer_of,
     ship,
 )
-from headrace.sinks.kafka_transactions import Identity, Transactions, timeout_too_long
+from headrace.sinks.kafka_transactions import Identity, State, Transactions, timeout_too_long
 from headrace.sinks.kafka_values import (
     avro_schema,
     avro_text,
@@ -66,7 +68,7 @@ class KafkaSink(RowSink):
 
     def __init__(self, name: str, place: Place) -> None:
         self.name = name
-        self._writer = place.writer
+        self._writer, self._is_shared = place.writer, bool(place.owned)
         self._options = TopicOptions.of(name, place)
         self._hidden = [column for column in (place.epoch, place.owned) if column]
         self._fence = -1
@@ -98,6 +100,21 @@ class KafkaSink(RowSink):
         cls, place: Place, decided: Mapping[int, int], last: Callable[[], int] | None = None
     ) -> Iterator[str]:
         return audit_topic(ClientOptions.of(place.options), place, decided, last)
+
+    def inspect(self) -> Target:
+        topic = find_topic(self._options.client, self._options.topic)
+        if topic is None:
+            return Target(False)
+        owner = None if self._is_shared else read_owner(self._options, topic)
+        return Target(True, topic.has_messages, owner)
+
+    def claim(self, owner: Owner, *, adopts: bool = False) -> None:
+        if self._is_shared:
+            return
+        topic = find_topic(self._options.client, self._options.topic)
+        if topic is None:  # the start has made it
+            raise EndpointUnavailable(f"sink {self.name}: topic {self._options.topic!r} is not there yet")
+        claim_topic(self.name, self._options, topic, owner, adopts=adopts)
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
         self._refuse_timeouts()
@@ -200,10 +217,16 @@ class KafkaSink(RowSink):
             )
 
     def committed(self) -> JsonObject | None:
+        """Before the start, an epoch of which some shards are committed counts: it was decided.
+
+        After it, what the recovery log knows to be decided is committed in all of them.
+        """
         records = self._committed()
         if not records:
             return None
         last = max(records.values(), key=lambda record: record.epoch)
+        if self._fence < 0:
+            return last.runtime_checkpoint
         for shard in range(last.shards):
             record = records.get(self._options.transactional_id(shard))
             if record is None or record.epoch != last.epoch:
@@ -223,8 +246,14 @@ class KafkaSink(RowSink):
     def _committed(self) -> dict[str, Record]:
         """The last record of each transactional id that readers have."""
         with self._transactions() as transactions:
-            found = [transactions.describe(name) for name in transactions.list(self._options.prefix)]
-        return self._checkpoints.read_committed([one.identity for one in found if one and one.is_open])
+            described = [transactions.describe(name) for name in transactions.list(self._options.prefix)]
+        found = [one for one in described if one is not None]
+        ended = {
+            one.identity: one.state == State.COMMITTED
+            for one in found
+            if one.state in (State.COMMITTED, State.ABORTED)
+        }
+        return self._checkpoints.read_committed([one.identity for one in found if one.is_open], ended=ended)
 
     def _avro(self, fields: Sequence[StructField]) -> str:
         is_avro = self._options.value_format is ValueFormat.AVRO

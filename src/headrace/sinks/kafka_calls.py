@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import EndpointError, EndpointUnavailable, Fenced, HeadraceError
+from headrace.model.checkpoints import JsonObject, to_json
 from headrace.sinks.kafka_options import ClientOptions
 
 if TYPE_CHECKING:
@@ -69,23 +71,83 @@ def make_topic(client: ClientOptions, topic: str, config: Mapping[str, str], par
                 raise
 
 
-def end_offsets(client: ClientOptions, topic: str) -> dict[int, int]:
-    """After the last message of each partition, also of open transactions; nothing if there is no topic."""
-    from confluent_kafka import TopicPartition
+@dataclass(frozen=True)
+class Topic:
+    name: str
+    id: str
+    """No other topic has had it, also none of the same name; empty if brokers have no ids."""
+    has_messages: bool
+    """Whether it has any now, be they committed or not, or the end of a transaction."""
+
+
+def find_topic(client: ClientOptions, topic: str) -> Topic | None:
+    """None if it is not there, and it is not made by being asked for."""
+    from confluent_kafka import KafkaError, KafkaException, TopicCollection
     from confluent_kafka.admin import _listoffsets
 
-    latest: Any = _listoffsets.OffsetSpec  # its types say less than there is
+    of: Any = _listoffsets.OffsetSpec  # its types say less than there is
+    with kafka_failures(f"topic {topic!r} of {client.bootstrap} cannot be described"):
+        admin = _admin(client)
+        numbers = _partitions(admin, topic)
+        if not numbers:
+            return None
+        try:
+            described = admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_SECONDS)
+            found = described[topic].result(ANSWER_SECONDS).topic_id
+            ends = _offsets(admin, topic, numbers, of.latest())
+            begins = _offsets(admin, topic, numbers, of.earliest())
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:  # deleted at this moment
+                return None
+            raise
+    has_id = found.get_most_significant_bits() or found.get_least_significant_bits()
+    # As Kafka's own tools write it.
+    identity = str(found).replace("+", "-").replace("/", "_") if has_id else ""
+    return Topic(topic, identity, any(ends[at] > begins[at] for at in numbers))
 
+
+def end_offsets(client: ClientOptions, topic: str) -> dict[int, int]:
+    """After the last message of each partition, also of open transactions; nothing if there is no topic."""
+    from confluent_kafka.admin import _listoffsets
+
+    of: Any = _listoffsets.OffsetSpec  # its types say less than there is
     with kafka_failures(f"topic {topic!r} of {client.bootstrap} cannot be read"):
         admin = _admin(client)
-        known = admin.list_topics(timeout=ANSWER_SECONDS).topics.get(topic)
-        wanted = (
-            {TopicPartition(topic, number): latest.latest() for number in known.partitions} if known else {}
+        return _offsets(admin, topic, _partitions(admin, topic), of.latest())
+
+
+def _partitions(admin: AdminClient, topic: str) -> list[int]:
+    """Of all topics: brokers make one that they are asked for by name, unless told not to."""
+    known = admin.list_topics(timeout=ANSWER_SECONDS).topics.get(topic)
+    return list(known.partitions) if known else []
+
+
+def _offsets(admin: AdminClient, topic: str, partitions: Sequence[int], which: Any) -> dict[int, int]:
+    from confluent_kafka import TopicPartition
+
+    if not partitions:
+        return {}
+    wanted = {TopicPartition(topic, number): which for number in partitions}
+    found = admin.list_offsets(wanted, request_timeout=ANSWER_SECONDS)
+    return {at.partition: future.result(ANSWER_SECONDS).offset for at, future in found.items()}
+
+
+def send_record(client: ClientOptions, topic: str, key: str | bytes, value: JsonObject, what: str) -> None:
+    """Returns when brokers have it; `what` says what they do not do otherwise."""
+    from confluent_kafka import Producer
+
+    failures: list[str] = []
+    with kafka_failures(what):
+        producer = Producer({**client.producing(), "enable.idempotence": True})
+        producer.produce(
+            topic,
+            to_json(value).encode(),
+            key,
+            on_delivery=lambda error, _: failures.append(str(error)) if error else None,
         )
-        if not wanted:
-            return {}
-        found = admin.list_offsets(wanted, request_timeout=ANSWER_SECONDS)
-        return {at.partition: future.result(ANSWER_SECONDS).offset for at, future in found.items()}
+        left = producer.flush(ANSWER_SECONDS)
+    if failures or left:
+        raise EndpointUnavailable(f"{what}: {failures[0] if failures else 'it does not answer'}")
 
 
 def longest_timeout_ms(client: ClientOptions) -> int | None:

@@ -4,21 +4,22 @@
     headrace/sales/lake.orders/   {"fence": 2}
 
 The first is written in the transaction itself, before its rows: it is committed with them, and who reads what
-is not committed yet learns from it whose an open transaction is. The second is written at each start.
+is not committed yet learns from it whose an open transaction is. The second is written at each start. Beside
+them are records of whose a topic is (`kafka_ownership`).
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.errors import EndpointError, EndpointUnavailable
-from headrace.model.checkpoints import JsonObject, to_json
+from headrace.model.checkpoints import JsonObject
 from headrace.sinks.columns import Columns
-from headrace.sinks.kafka_calls import ANSWER_SECONDS, end_offsets, kafka_failures, make_topic
+from headrace.sinks.kafka_calls import end_offsets, make_topic, send_record
 from headrace.sinks.kafka_options import ClientOptions
 from headrace.sinks.kafka_reading import read_topic
 from headrace.sinks.kafka_transactions import Identity
@@ -115,23 +116,33 @@ class Checkpoints:
         return self._read(committed=False)[0]
 
     def read_committed(
-        self, still_open: Collection[Identity], ids: Collection[str] | None = None
+        self,
+        still_open: Collection[Identity],
+        ids: Collection[str] | None = None,
+        ended: Mapping[Identity, bool] | None = None,
     ) -> dict[str, Record]:
         """The last record that is committed of each id, or of these; none that comes while this reads.
 
         Readers see nothing that comes after the beginning of an open transaction, whosever it is. So this
-        waits for those of others that hide something of ours. `still_open` are our own.
+        waits for those of others that hide something of ours. `still_open` are our own, and `ended` says of
+        those that brokers told of whether they were committed: nobody has to read to know that. Before a
+        start that is what matters, since then a transaction that hides others may be one that we shall end.
         """
+        ended = ended or {}
+        entries = [entry for entry in self.read_all().entries if ids is None or entry.key in ids]
+        told = {entry.key: entry for entry in entries if ended.get(entry.identity)}
         wanted = [
             entry
-            for entry in self.read_all().entries
-            if entry.identity not in still_open and (ids is None or entry.key in ids)
+            for entry in entries
+            if entry.identity not in {*still_open, *ended}
+            and (entry.key not in told or entry.offset > told[entry.key].offset)
         ]
         until = time.monotonic() + _OTHERS_SECONDS
         while True:
             known, reached = self._read(committed=True)
             if all(entry.offset < reached.get(entry.partition, 0) for entry in wanted):
-                return {key: record for key, record in known.records.items() if ids is None or key in ids}
+                found = sorted([*known.entries, *told.values()], key=lambda entry: entry.offset)
+                return {entry.key: entry.record for entry in found if ids is None or entry.key in ids}
             if time.monotonic() > until:
                 raise EndpointUnavailable(
                     f"topic {self._topic!r} of {self._client.bootstrap} has a transaction that has been "
@@ -157,22 +168,8 @@ class Checkpoints:
         return Known(entries, fence), reached
 
     def write_fence(self, fence: int) -> None:
-        from confluent_kafka import Producer
-
-        failures: list[str] = []
-        value = to_json({"fence": fence}).encode()
         what = f"topic {self._topic!r} of {self._client.bootstrap} does not take the fence"
-        with kafka_failures(what):
-            producer = Producer({**self._client.producing(), "enable.idempotence": True})
-            producer.produce(
-                self._topic,
-                value,
-                self._prefix,
-                on_delivery=lambda error, _: failures.append(str(error)) if error else None,
-            )
-            left = producer.flush(ANSWER_SECONDS)
-        if failures or left:
-            raise EndpointUnavailable(f"{what}: {failures[0] if failures else 'it does not answer'}")
+        send_record(self._client, self._topic, self._prefix, {"fence": fence}, what)
 
     def _parsed(self, value: bytes | None) -> Any:
         try:

@@ -1,8 +1,9 @@
 """Who started last in a place that has only files, and what was taken back there.
 
     00000000000000000001.json   {"fence": 1, "generation": 0, "rewinds": [], "writer": "sales"}
-    00000000000000000002.json   {"fence": 2, "generation": 0, "rewinds": [], ...}
-    00000000000000000003.json   {"fence": 2, "generation": 1, "rewinds": [{"generation": 1, "after": 7}], ...}
+    00000000000000000002.json   {"fence": 1, ..., "owner": {"materialization": "sales", "lineage": ..., ...}}
+    00000000000000000003.json   {"fence": 2, "generation": 0, "rewinds": [], ...}
+    00000000000000000004.json   {"fence": 2, "generation": 1, "rewinds": [{"generation": 1, "after": 7}], ...}
 
 Each record is an object that only one can create, after the last, and says all that the ones before it said.
 Whoever starts takes the place at which everybody before him would have taken something back. So one who was
@@ -19,10 +20,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
-from headrace.errors import EndpointError, Fenced
+from headrace.errors import Fenced
 from headrace.model.checkpoints import to_json
+from headrace.model.ownership import Mode, Owner
 from headrace.objects import NoSuchObject, ObjectExists, ObjectStore
 from headrace.sinks.cleanup import cleaning_up
+from headrace.sinks.ownership import refuse_other
 
 _KEPT = 20  # records before the last, for people who look
 
@@ -38,12 +41,21 @@ class Rewind:
 @dataclass(frozen=True)
 class Opening:
     number: int = 0
+    """0: there is no record of it."""
     fence: int = 0
     generation: int = 0
     """How often something was taken back."""
     rewinds: tuple[Rewind, ...] = ()
     writer: str = ""
     """Whose place it is; empty if nobody has said."""
+    owner: Owner | None = None
+    """What `writer` has claimed; None if it was of a version that noted names alone."""
+
+    def owner_beside(self, wanted: Owner) -> Owner | None:
+        """Who owns the place; of whom only the name is known is taken to write it as `wanted` does."""
+        if self.owner is None and self.writer not in ("", wanted.materialization):
+            return replace(wanted, materialization=self.writer, lineage="")
+        return self.owner
 
     def counts(self, generation: int, epoch: int) -> bool:
         """Whether what was prepared in a generation was not taken back since."""
@@ -60,13 +72,15 @@ class Opening:
         """Never the same twice, so that whoever has created it knows it again."""
         rewinds = [vars(rewind) for rewind in self.rewinds]
         said = {"fence": self.fence, "generation": self.generation, "rewinds": rewinds}
-        return to_json({**said, "writer": self.writer, "id": uuid4().hex}).encode()
+        owner = {"owner": json.loads(self.owner.encode())} if self.owner else {}
+        return to_json({**said, "writer": self.writer, **owner, "id": uuid4().hex}).encode()
 
     @classmethod
     def decode(cls, number: int, data: bytes) -> Opening:
         raw: Mapping[str, Any] = json.loads(data)
         rewinds = tuple(Rewind(**rewind) for rewind in raw["rewinds"])
-        return cls(number, raw["fence"], raw["generation"], rewinds, raw.get("writer", ""))
+        owner = Owner.decode(json.dumps(raw["owner"])) if "owner" in raw else None
+        return cls(number, raw["fence"], raw["generation"], rewinds, raw.get("writer", ""), owner)
 
 
 class Openings:
@@ -86,18 +100,27 @@ class Openings:
                 continue  # removed, since there are many later ones
             return Opening.decode(numbers[-1], data)
 
-    def take(self, decided: int | None, fence: int) -> Opening:
-        """Called by `Sink.start`. One who was replaced before he came here is refused.
+    def start(self, decided: int | None, fence: int) -> Opening:
+        """Called by `Sink.start`: takes the place, unless it is another writer's.
 
-        So is another writer, before he removes what he cannot know to be decided: fences are each one's own.
+        Fences are each writer's own, and nobody can know what another has decided. So nothing is noted there
+        before `claim` knows whether it is to be taken over; what this returns has no number then.
+        """
+        if self._is_of_other(self.last()):
+            return Opening(fence=told(fence))
+        return self.take(decided, fence)
+
+    def take(self, decided: int | None, fence: int) -> Opening:
+        """One who was replaced before he came here is refused, and so is another writer.
+
         A log that was lost begins anew, also with its fences; nothing is decided in it.
         """
         while True:
             last = self.last()
             self._refuse_other(last)
             check_fence(self._name, last.fence, decided, fence)
-            taken = Opening(
-                last.number + 1, told(fence), last.generation, last.rewinds, self._writer or last.writer
+            taken = replace(
+                last, number=last.number + 1, fence=told(fence), writer=self._writer or last.writer
             )
             if self._create(taken):
                 with cleaning_up(f"remove old records of sink {self._name} from {self._store.url}"):
@@ -106,20 +129,37 @@ class Openings:
                             self._store.remove(self._path(number), "remove old records")
                 return taken
 
+    def claim(self, opened: Opening, owner: Owner, *, adopts: bool) -> Opening:
+        """Called by `RowSink.claim`, with what `start` or `take` returned, or with the fence alone."""
+        while True:
+            last = self.last()
+            found = last.owner_beside(owner)
+            refuse_other(self._name, self._store.url, found, owner, adopts=adopts)
+            if opened.number and last.number != opened.number:
+                raise replaced(self._name)
+            if opened.number and last.owner == owner:
+                return opened
+            fence, writer = told(opened.fence), owner.materialization
+            claimed = replace(last, number=last.number + 1, fence=fence, writer=writer, owner=owner)
+            if self._create(claimed):
+                return claimed
+
     def rewind(self, opened: Opening | None, after: int) -> Opening:
         """Called by `RowSink.rewind`, with what `take` returned; None if it was not called."""
         last = self.last()
+        self._refuse_other(last)
         rewound = (opened or last).rewound(after)
         if last.number != rewound.number - 1 or not self._create(rewound):
             raise replaced(self._name)
         return rewound
 
+    def _is_of_other(self, last: Opening) -> bool:
+        return bool(self._writer) and last.writer not in ("", self._writer)
+
     def _refuse_other(self, last: Opening) -> None:
-        if self._writer and last.writer not in ("", self._writer):
-            raise EndpointError(
-                f"sink {self._name}: {self._store.url} belongs to the materialization {last.writer!r}, and "
-                f"{self._writer!r} would remove what that has prepared: choose another place"
-            )
+        if self._is_of_other(last):
+            found, wanted = (Owner(writer, "", (), Mode.APPEND) for writer in (last.writer, self._writer))
+            refuse_other(self._name, self._store.url, found, wanted)
 
     def _create(self, opening: Opening) -> bool:
         """False if somebody else has created it, or a later one."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headrace.errors import ConfigError
 from headrace.model.checkpoints import JsonObject
+from headrace.model.ownership import Owner, Target
 from headrace.sinks.contract import Epoch, Place, RowSink
 from headrace.sinks.parquet_folder import FolderRows
 from headrace.sinks.parquet_layout import Layout
@@ -51,6 +52,15 @@ class ParquetSink(RowSink):
         rows = _rows("reader", Layout(place))
         wrong = list(rows.audit()) if isinstance(rows, ObjectRows) else []
         yield from wrong or super().audit(place, decided, last)  # rows are counted if all files are there
+
+    def inspect(self) -> Target:
+        found = self._rows.inspect()
+        # A place that several may write to has a folder for each.
+        return replace(found, owner=None) if self._layout.place.owned else found
+
+    def claim(self, owner: Owner, *, adopts: bool = False) -> None:
+        if not self._layout.place.owned:
+            self._rows.claim(owner, adopts=adopts)
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
         self._rows.start(decided, handle, fence)

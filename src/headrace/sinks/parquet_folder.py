@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
@@ -26,6 +27,7 @@ import pyarrow.parquet as pq
 from headrace.durable import sync_path
 from headrace.errors import EndpointError, EndpointUnavailable, HeadraceError
 from headrace.model.checkpoints import JsonObject
+from headrace.model.ownership import Owner, Target
 from headrace.sinks.cleanup import cleaning_up
 from headrace.sinks.columns import Columns, arrow_type, columns_of, grown
 from headrace.sinks.contract import Epoch, Sink
@@ -56,20 +58,34 @@ class FolderRows(Sink):
         self._layout = layout
         self._is_rooted = False
         self._opened: Opening | None = None  # None: not started
+        self._claimed: Owner | None = None  # of a folder that was not there to be claimed
         self._known: Columns | None = None
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
         self._opened = Opening(fence=fence)
         if not self.folder.exists():
             return
-        self._opened = self._openings().take(decided, fence)
-        kept = handle.get("staged") if handle else None
-        with self._cleaning_up("what was never decided"):
-            for path in self._list(self.folder / _STAGED):
-                attempt = Attempt.named(path.name)
-                # Those of a later fence belong to somebody who took over from us while we slept.
-                if attempt and attempt.fence < fence and path.name != kept:
-                    self._remove(path)
+        self._opened = self._openings().start(decided, fence)
+        if self._opened.number:
+            self._remove_staged(fence, handle.get("staged") if handle else None)
+
+    def inspect(self) -> Target:
+        with self._speaking("be inspected"):
+            if not self.folder.exists():
+                return Target(False)
+            has_rows = next(self._published(), None) is not None
+            last = self._openings(writes=False).last()
+            return Target(True, has_rows, last.owner_beside(self._layout.place.owner("")))
+
+    def claim(self, owner: Owner, *, adopts: bool) -> None:
+        if not self.folder.exists():
+            self._claimed = owner
+            return
+        is_taken_over = adopts and self._layout.is_taken_over(self.name, self.inspect(), owner)
+        openings = self._openings()
+        self._opened = openings.claim(self._opened or openings.last(), owner, adopts=adopts)
+        if is_taken_over:
+            self._remove_staged(sys.maxsize, None)
 
     def prepare(self, epoch: Epoch, rows: DataFrame | None) -> JsonObject:
         target = self.folder / self._layout.folder(epoch.number)
@@ -81,6 +97,8 @@ class FolderRows(Sink):
             )
         if rows is None:
             return {}
+        if self.folder.exists():
+            self._open()  # before anything is staged in a folder that is another's
         columns = self._grown(rows)
         attempt = Attempt.new(epoch.number, epoch.fence)
         staged = self.folder / _STAGED / attempt.name
@@ -97,8 +115,7 @@ class FolderRows(Sink):
                 with self._cleaning_up("an epoch without rows"):
                     self._remove(staged)
                 return {}
-            if self._opened is not None and not self._opened.number:
-                self._opened = self._openings().take(None, self._opened.fence)
+            self._open()
             label = Label(attempt.name, epoch.number, count, epoch.runtime_checkpoint, columns)
             (staged / _LABEL).write_text(json.dumps(asdict(label), default=dict))
             folders = {folder for file in files for folder in file.parents if folder.is_relative_to(staged)}
@@ -186,6 +203,24 @@ class FolderRows(Sink):
                     self._remove(path)
                     yield f"removed {path}, which was never committed"
 
+    def _open(self) -> None:
+        """Notes in a folder that the start has left alone who has started, and whose it is."""
+        if self._opened is None or self._opened.number:
+            return
+        if self._claimed is None:
+            self._opened = self._openings().take(None, self._opened.fence)
+        else:  # if somebody has made it since, that is no place that anybody wanted to be taken over
+            self._opened = self._openings().claim(self._opened, self._claimed, adopts=False)
+
+    def _remove_staged(self, fence: int, kept: str | None) -> None:
+        """Removes what was staged under fences before this one."""
+        with self._cleaning_up("what was never decided"):
+            for path in self._list(self.folder / _STAGED):
+                attempt = Attempt.named(path.name)
+                # Those of a later fence belong to somebody who took over from us while we slept.
+                if attempt and attempt.fence < fence and path.name != kept:
+                    self._remove(path)
+
     def _types(self, folder: Path) -> dict[str, pa.DataType]:
         columns: Columns = {}
         with suppress(FileNotFoundError):  # the pipeline went back to an earlier epoch meanwhile
@@ -263,8 +298,8 @@ class FolderRows(Sink):
     def _cleaning_up(self, what: str) -> AbstractContextManager[None]:
         return cleaning_up(f"remove {what} of sink {self.name} from {self.folder}")
 
-    def _openings(self) -> Openings:
-        store = Root(self.folder.as_uri()).objects()
+    def _openings(self, *, writes: bool = True) -> Openings:
+        store = Root(self.folder.as_uri()).objects(writes=writes)
         return Openings(store, _OPENINGS, self.name, self._layout.place.writer)
 
     def _sync_parents(self, staged: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import SchemaError
+from headrace.errors import EndpointError, SchemaError
 from headrace.model.checkpoints import JsonObject
+from headrace.model.ownership import Owner, Target
 from headrace.sinks.columns import Columns
 from headrace.sinks.contract import Place
 from headrace.sinks.roots import Root, partition_folder, root_of
@@ -74,6 +75,21 @@ class Layout:
         if self.place.owned:
             known[self.place.owned] = self.place.writer
         return known
+
+    def is_taken_over(self, name: str, found: Target, owner: Owner) -> bool:
+        """True if the place is another materialization's, from which `owner` adopts it.
+
+        One that has epochs is refused, since the new owner's would have the same numbers.
+        """
+        if found.owner is None or found.owner.materialization == owner.materialization:
+            return False
+        if found.has_rows:
+            raise EndpointError(
+                f"sink {name}: {self.root.url} has epochs of materialization "
+                f"{found.owner.materialization!r}, and those of {owner.materialization!r} would have the "
+                "same numbers: move them away before it is taken over, or choose another place"
+            )
+        return True
 
     def wanted(self, columns: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Schema:
         """The columns that a reader asked for, in types that the place has for them."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ import pyarrow as pa
 
 from headrace.errors import EndpointError, HeadraceError
 from headrace.model.checkpoints import JsonObject, to_json
+from headrace.model.ownership import Owner, Target
 from headrace.objects import NoSuchObject, ObjectExists
 from headrace.sinks.cleanup import cleaning_up
 from headrace.sinks.columns import Columns, arrow_type, columns_of, grown
@@ -70,17 +72,26 @@ class ObjectRows(Sink):
         self._known: Columns | None = None
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
-        self._opened = self._openings.take(decided, fence)
-        kept = handle.get("staged") if handle else None
-        with self._cleaning_up("what was never decided"):
-            for attempt in list(self._staging.attempts()):
-                # Attempts with a later fence belong to a successor that took over while we were frozen.
-                if attempt.fence < fence and attempt.name != kept:
-                    self._remove(attempt)
+        self._opened = self._openings.start(decided, fence)
+        if self._opened.number:
+            self._remove_staged(fence, handle.get("staged") if handle else None)
+
+    def inspect(self) -> Target:
+        has_rows, last = bool(self._published()), self._openings.last()
+        owner = last.owner_beside(self._layout.place.owner(""))
+        return Target(has_rows or bool(last.number), has_rows, owner)
+
+    def claim(self, owner: Owner, *, adopts: bool) -> None:
+        is_taken_over = adopts and self._layout.is_taken_over(self.name, self.inspect(), owner)
+        self._opened = self._openings.claim(self._opened or self._openings.last(), owner, adopts=adopts)
+        if is_taken_over:
+            self._remove_staged(sys.maxsize, None)
 
     def prepare(self, epoch: Epoch, rows: DataFrame | None) -> JsonObject:
         if rows is None:
             return {}
+        if self._opened is not None and not self._opened.number:
+            self._opened = self._openings.take(None, self._opened.fence)  # refuses what is another's
         opening = self._opened or self._openings.last()
         self._refuse_known(epoch.number, opening.generation)
         columns = self._grown(rows)
@@ -203,6 +214,14 @@ class ObjectRows(Sink):
             if attempt.name not in needed | staged:
                 self._store.remove(path, "remove files that nothing refers to")
                 yield f"removed {path}, which no manifest names"
+
+    def _remove_staged(self, fence: int, kept: str | None) -> None:
+        """Removes what was staged under fences before this one."""
+        with self._cleaning_up("what was never decided"):
+            for attempt in list(self._staging.attempts()):
+                # Attempts with a later fence belong to a successor that took over while we were frozen.
+                if attempt.fence < fence and attempt.name != kept:
+                    self._remove(attempt)
 
     def _published(self) -> list[tuple[int, int]]:
         """Epoch and generation of each manifest that counts, in order."""

@@ -60,9 +60,9 @@ class Root:
         elif self.options:
             raise ConfigError(f"a folder has no option {min(self.options)!r}: leave it out")
 
-    def objects(self) -> ObjectStore:
-        """For the driver: small objects that are created once. Makes the folder, if it is one."""
-        return ObjectStore(self.url, None if self.folder else self._nested())
+    def objects(self, *, writes: bool = True) -> ObjectStore:
+        """For the driver: small objects that are created once. Makes a folder if it `writes`."""
+        return ObjectStore(self.url, None if self.folder else self._nested(), writes=writes)
 
     def files(self) -> Storage:
         """For tasks: files of any size."""
