@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from headrace.errors import EndpointError
-from headrace.model.materializations import Binding
-from headrace.model.ownership import Mode, Owner, owner_conflict
-
-
-def owner_of(binding: Binding, materialization: str, lineage: str) -> Owner:
-    """What a binding's target says of itself once the materialization writes it."""
-    mode = Mode.APPEND if binding.delta_updates else Mode.VIEW
-    return Owner(materialization, lineage, tuple(field.name for field in binding.keys), mode)
+from headrace.model.ownership import Owner, owner_conflict
 
 
 def refuse_other(where: str, found: Owner | None, wanted: Owner, *, adopts: bool) -> None:
@@ -24,5 +17,7 @@ def refuse_other(where: str, found: Owner | None, wanted: Owner, *, adopts: bool
 
 def describe_mark(where: str, found: Owner | None, owner: Owner) -> str:
     """The line of Applied for a target that says from now on whose it is."""
-    before = f", and no longer {found.materialization!r}" if owner_conflict(found, owner) and found else ""
-    return f"let {where} say that materialization {owner.materialization!r} writes it{before}"
+    said = f"let {where} say that materialization {owner.materialization!r} writes it"
+    if found is None or found.materialization == owner.materialization:
+        return said
+    return f"{said}, and no longer {found.materialization!r}"

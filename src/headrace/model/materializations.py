@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headrace.errors import ConfigError
 from headrace.model.collections import DOCUMENT_FIELD, Collection, Field
+from headrace.model.ownership import Mode, Owner
 from headrace.model.reduction_schema import needs_load
 
 
@@ -49,6 +50,11 @@ class Binding:
     @property
     def value_schema(self) -> pa.Schema:
         return arrow_schema(self.values)
+
+    def owner(self, materialization: str, lineage: str) -> Owner:
+        """What the target says of itself once a materialization writes this binding to it."""
+        mode = Mode.APPEND if self.delta_updates else Mode.VIEW
+        return Owner(materialization, lineage, tuple(field.name for field in self.keys), mode)
 
     def __str__(self) -> str:
         return f"{self.collection.name} -> {'.'.join(self.resource_path)}"

@@ -31,7 +31,6 @@ from headrace.connectors.files.tables import (
     plan_table,
     read_table,
 )
-from headrace.connectors.ownership import owner_of
 from headrace.errors import ConfigError, EndpointError
 from headrace.model.materializations import Binding, Materialization
 from headrace.protocol.connector import Connector
@@ -99,7 +98,7 @@ class FilesConnector(Connector):
                     binding,
                     resource,
                     read_table(storage, resource.prefix),
-                    owner_of(binding, request.materialization.name, request.lineage),
+                    binding.owner(request.materialization.name, request.lineage),
                     adopts=request.adopts,
                 )
             )
@@ -119,7 +118,7 @@ class FilesConnector(Connector):
         storage = self.open_storage(materialization.endpoint)
         resources = _resources(materialization)
         for binding, resource in resources:
-            owner = owner_of(binding, materialization.name, lineage="")
+            owner = binding.owner(materialization.name, lineage="")
             check_applied(binding, resource, read_table(storage, resource.prefix), owner)
         checkpoint = Checkpoint(request.connector_checkpoint, key_range)
         prefixes = [resource.prefix for _, resource in resources]

@@ -125,17 +125,13 @@ def encode_validated(response: Validated) -> pb.ValidateResponse:
 def _encode_target(target: Target | None) -> pb.Target | None:
     if target is None:
         return None
-    owner = target.owner
-    return pb.Target(
-        exists=target.exists,
-        has_rows=target.has_rows,
-        owner=owner
-        and pb.Owner(
-            materialization=owner.materialization,
-            lineage=owner.lineage,
-            key=owner.key,
-            mode=owner.mode.value,
-        ),
+    owner = None if target.owner is None else _encode_owner(target.owner)
+    return pb.Target(exists=target.exists, has_rows=target.has_rows, owner=owner)
+
+
+def _encode_owner(owner: Owner) -> pb.Owner:
+    return pb.Owner(
+        materialization=owner.materialization, lineage=owner.lineage, key=owner.key, mode=owner.mode.value
     )
 
 
