@@ -73,6 +73,7 @@ def test_redis_has_nothing_of_a_lane_that_was_removed(redis_url: str, lane: str)
         client.set(f"headrace-certify:{lane}-2:key", orjson.dumps(document(2)))
         for one in (lane, f"{lane}-2"):
             client.hset("headrace:layouts", f"headrace-certify:{one}", "{}")
+            client.hset("headrace:stored", f"headrace-certify:{one}", "1")
             client.hset(f"headrace:fences:{one}", "00000000-ffffffff", "somebody")
         assert target.read(lane)[VIEW].documents == [document(1)]
         target.remove(lane)
@@ -80,8 +81,9 @@ def test_redis_has_nothing_of_a_lane_that_was_removed(redis_url: str, lane: str)
             f"headrace-certify:{lane}-2:key".encode(),
             f"headrace:fences:{lane}-2".encode(),
         ]
-        assert not client.hexists("headrace:layouts", f"headrace-certify:{lane}")
-        assert client.hexists("headrace:layouts", f"headrace-certify:{lane}-2")
+        for noted in ("headrace:layouts", "headrace:stored"):
+            assert not client.hexists(noted, f"headrace-certify:{lane}")
+            assert client.hexists(noted, f"headrace-certify:{lane}-2")
         target.remove(f"{lane}-2")
 
 

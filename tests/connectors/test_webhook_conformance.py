@@ -24,8 +24,9 @@ from headrace.protocol.messages import (
     Request,
     StartCommit,
     Store,
+    Validate,
 )
-from headrace.testing import MemoryLog, Runtime, UncheckedStream, combine, samples
+from headrace.testing import MemoryLog, Runtime, UncheckedStream, combine, materialization_of, samples
 from headrace.testing.conformance import Conformance, EndpointUnderTest
 from headrace.testing.conformance.views import ViewConformance
 from headrace.testing.runtime import Document
@@ -47,6 +48,16 @@ class TestWebhook(Conformance):
         materialization = self.applied(endpoint, client, self.binding(endpoint, samples.ORDERS))
         for dry_run in (True, False):
             assert client.apply(Apply(materialization, "1", dry_run)).action_description == ""
+
+    def test_nobody_can_tell_whose_an_address_is(
+        self, endpoint: EndpointUnderTest, client: ConnectorClient
+    ) -> None:
+        binding = self.binding(endpoint, samples.ORDERS)
+        for name in ("view", "other"):
+            validated = client.validate(Validate(name, endpoint.endpoint_type, endpoint.config, (binding,)))
+            assert validated.bindings[0].target is None
+            view = materialization_of(client, name, endpoint.endpoint_type, endpoint.config, [binding])
+            assert client.apply(Apply(view, "1", lineage="first")).action_description == ""
 
     def test_every_type_is_sent(self, endpoint: EndpointUnderTest, client: ConnectorClient) -> None:
         materialization = self.applied(endpoint, client, self.binding(endpoint, samples.ALL_TYPES))

@@ -68,6 +68,7 @@ def test_what_apply_says(redis_url: str) -> None:
         "delta_updates": False,
         "keys": [["customer", "string"], ["day", "date"]],
         "fields": {},
+        "lineage": "",
     }
     assert set(layouts(redis_url)["by day"]["fields"]) == {"count", "total", "largest", "first", "note"}
 
@@ -140,7 +141,6 @@ def test_an_impossible_change_is_refused_and_changes_nothing(
 @pytest.mark.parametrize(
     ("prefix", "sentence"),
     [
-        ("things", "prefix 'things' is materialization 'view''s: give the binding another"),
         ("things:more", "prefix 'things:more' and prefix 'things' of another binding lie within each other"),
         ("thin", None),
         ("things2", None),

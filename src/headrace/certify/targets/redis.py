@@ -64,7 +64,8 @@ class RedisTarget(Target):
         """With what the connector has noted of it."""
         with self._session() as session:
             session.call("DEL", f"headrace:fences:{lane}", *_keys(session, lane))
-            session.call("HDEL", "headrace:layouts", _prefix(lane))
+            for noted in ("headrace:layouts", "headrace:stored"):
+                session.call("HDEL", noted, _prefix(lane))
 
     def _session(self) -> Session:
         return Session(self._endpoint)

@@ -27,6 +27,7 @@ from headrace.connectors.files.tables import (
     add_table,
     check_applied,
     format_conflict,
+    look_at,
     plan_table,
     read_table,
 )
@@ -76,11 +77,13 @@ class FilesConnector(Connector):
 
     def _validate_binding(self, binding: ValidateBinding, storage: Storage) -> ValidatedBinding:
         resource = read_config(FilesResource, binding.resource, "resource")
-        table = read_table(storage, resource.prefix)
+        table, target = look_at(storage, resource.prefix)
         if table and (problem := format_conflict(resource, table)):
             raise ConfigError(f"resource: key 'format': {problem}")
         constraints = constrain(binding.collection, table)
-        return ValidatedBinding(constraints, (resource.prefix,), delta_updates=True, delivery=Delivery.STAGED)
+        return ValidatedBinding(
+            constraints, (resource.prefix,), delta_updates=True, delivery=Delivery.STAGED, target=target
+        )
 
     def apply(self, request: Apply) -> Applied:
         storage = self.open_storage(request.materialization.endpoint)
@@ -90,7 +93,15 @@ class FilesConnector(Connector):
         plans = [
             (resource.prefix, plan)
             for binding, resource in resources
-            if (plan := plan_table(binding, resource, read_table(storage, resource.prefix)))
+            if (
+                plan := plan_table(
+                    binding,
+                    resource,
+                    read_table(storage, resource.prefix),
+                    binding.owner(request.materialization.name, request.lineage),
+                    adopts=request.adopts,
+                )
+            )
         ]
         if not request.dry_run:
             storage.prepare(
@@ -107,7 +118,8 @@ class FilesConnector(Connector):
         storage = self.open_storage(materialization.endpoint)
         resources = _resources(materialization)
         for binding, resource in resources:
-            check_applied(binding, resource, read_table(storage, resource.prefix))
+            owner = binding.owner(materialization.name, lineage="")
+            check_applied(binding, resource, read_table(storage, resource.prefix), owner)
         checkpoint = Checkpoint(request.connector_checkpoint, key_range)
         prefixes = [resource.prefix for _, resource in resources]
         remove_leftovers(storage, prefixes, materialization.name, key_range, checkpoint)

@@ -82,6 +82,14 @@ class Folder(Storage):
                     continue
                 yield StoredObject(entry.name, modified)
 
+    def holds_any(self, folder: str) -> bool:
+        with _speaking(f"list {self._root / folder}"):
+            try:
+                with os.scandir(self._root / folder) as entries:
+                    return next(entries, None) is not None
+            except FileNotFoundError:
+                return False
+
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
             with _speaking(f"remove {self._root / path}"):

@@ -3,7 +3,7 @@
     data/000000000007-00000000-ffffffff-<id>.parquet    what readers read
     _staged/<owner>-00000000-ffffffff-<id>.parquet      what is not published yet
     _staged/<the same>.7.published                      says that it is; removed a transaction later
-    _headrace/table-000001.json                         format and columns; the highest number counts
+    _headrace/table-000001.json                         format, columns, owner; the highest number counts
 
 Spark, pandas and pyarrow's datasets skip names that start with an underscore, so they can read the prefix.
 """

@@ -1,4 +1,8 @@
-"""What is known of the files under a prefix: format and columns, in objects that are only ever added."""
+"""What is known of the files under a prefix: format, columns and owner, in objects that are only ever added.
+
+Each has a number, and nobody puts a second one under the same. So of two who read the same state and change
+it, one is refused.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,11 @@ import orjson
 from headrace.connectors.files.config import FilesResource
 from headrace.connectors.files.layout import ABOUT, DATA, STAGED
 from headrace.connectors.files.storage import Storage
+from headrace.connectors.ownership import describe_mark, refuse_other
 from headrace.errors import EndpointError, EndpointUnavailable
 from headrace.model.field_types import FieldType, Kind
 from headrace.model.materializations import Binding
+from headrace.model.ownership import Owner, Target
 
 _NAME = re.compile(r"table-(\d{6,})\.json")
 
@@ -27,6 +33,7 @@ class Table:
     columns: Mapping[str, str]
     """Types by name, of every column that a file may have."""
     holds_data: bool
+    owner: Owner | None = None
 
     def same_type(self, name: str, field_type: FieldType) -> bool:
         return self.columns.get(name) == str(field_type)
@@ -50,14 +57,34 @@ def read_table(storage: Storage, prefix: str) -> Table | None:
     try:
         raw = orjson.loads(storage.read(path))
         stored_format, columns = str(raw["format"]), {str(k): str(v) for k, v in raw["columns"].items()}
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        owner = Owner.decode(orjson.dumps(raw["owner"]).decode()) if "owner" in raw else None
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise EndpointError(f"{path} is not what the connector wrote: choose a new prefix") from None
-    holds_data = storage.holds_any(f"{prefix}/{DATA}") or storage.holds_any(f"{prefix}/{STAGED}")
-    return Table(version, stored_format, columns, holds_data)
+    return Table(version, stored_format, columns, _holds_data(storage, prefix), owner)
+
+
+def look_at(storage: Storage, prefix: str) -> tuple[Table | None, Target]:
+    """The table, and what is there whether or not there is one.
+
+    What was staged counts as rows: it may be in a recovery log, or say that files were published which a
+    reader has taken away since.
+    """
+    table = read_table(storage, prefix)
+    if table is None:
+        holds_data = _holds_data(storage, prefix)
+        return None, Target(exists=holds_data, has_rows=holds_data)
+    return table, Target(exists=True, has_rows=table.holds_data, owner=table.owner)
+
+
+def _holds_data(storage: Storage, prefix: str) -> bool:
+    return storage.holds_any(f"{prefix}/{DATA}") or storage.holds_any(f"{prefix}/{STAGED}")
 
 
 def add_table(storage: Storage, prefix: str, table: Table) -> None:
-    raw = orjson.dumps({"format": table.format, "columns": dict(table.columns)}, option=orjson.OPT_INDENT_2)
+    about = {"format": table.format, "columns": dict(table.columns)}
+    if table.owner is not None:
+        about["owner"] = orjson.loads(table.owner.encode())
+    raw = orjson.dumps(about, option=orjson.OPT_INDENT_2)
     if not storage.create(_path(prefix, table.version), raw):
         raise EndpointUnavailable(f"somebody else has just changed the table at {prefix!r}: try again")
 
@@ -70,14 +97,37 @@ def wanted_columns(binding: Binding) -> dict[str, FieldType]:
 
 
 def plan_table(
-    binding: Binding, resource: FilesResource, table: Table | None
+    binding: Binding, resource: FilesResource, table: Table | None, owner: Owner, *, adopts: bool = False
 ) -> tuple[Table, list[str]] | None:
-    """The table as it is to be and what is new about it; None if it is so already."""
+    """The table as it is to be and what is new about it; None if it is so already.
+
+    An owner without a lineage leaves no mark.
+    """
     columns = {name: str(field_type) for name, field_type in wanted_columns(binding).items()}
     prefix = resource.prefix
     if table is None:
         listed = ", ".join(f"{name} {field_type}" for name, field_type in columns.items())
-        return Table(1, resource.format, columns, False), [f"create {prefix}: {resource.format}, {listed}"]
+        changes = [f"create {prefix}: {resource.format}, {listed}"]
+        table = Table(0, resource.format, columns, False)
+    else:
+        refuse_other(f"prefix {prefix!r}", table.owner, owner, adopts=adopts)
+        changes = _plan_columns(binding, resource, table)
+    if owner.lineage and table.owner != owner:
+        changes.append(describe_mark(f"prefix {prefix}", table.owner, owner))
+    if not changes:
+        return None
+    return replace(
+        table,
+        version=table.version + 1,
+        format=resource.format,
+        columns={**table.columns, **columns},
+        owner=owner if owner.lineage else table.owner,
+    ), changes
+
+
+def _plan_columns(binding: Binding, resource: FilesResource, table: Table) -> list[str]:
+    """What is to change about a table that is there, in words; refuses what its files rule out."""
+    prefix = resource.prefix
     if problem := format_conflict(resource, table):
         raise EndpointError(problem)
     changes = []
@@ -90,10 +140,7 @@ def plan_table(
             changes.append(f"add column {name} {field_type} to {prefix}")
         elif not table.same_type(name, field_type):
             changes.append(f"change column {name} of {prefix}, which has no rows, to {field_type}")
-    if not changes:
-        return None
-    merged = {**table.columns, **columns}
-    return replace(table, version=table.version + 1, format=resource.format, columns=merged), changes
+    return changes
 
 
 def format_conflict(resource: FilesResource, table: Table) -> str | None:
@@ -105,8 +152,10 @@ def format_conflict(resource: FilesResource, table: Table) -> str | None:
     return None
 
 
-def check_applied(binding: Binding, resource: FilesResource, table: Table | None) -> None:
-    """Refuses to write what Apply has not made ready."""
+def check_applied(binding: Binding, resource: FilesResource, table: Table | None, owner: Owner) -> None:
+    """Refuses to write what Apply has not made ready, or what somebody else has taken over since."""
+    if table is not None:
+        refuse_other(f"prefix {resource.prefix!r}", table.owner, owner, adopts=False)
     columns = wanted_columns(binding).items()
     if (
         table is None

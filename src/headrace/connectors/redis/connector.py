@@ -19,6 +19,8 @@ from headrace.connectors.redis.layouts import (
     Layout,
     check_prefixes,
     read_layouts,
+    read_stored,
+    target_of,
     wanted_layout,
 )
 from headrace.connectors.redis.replays import counted_again
@@ -27,6 +29,7 @@ from headrace.connectors.redis.staged_rows import StagedRows
 from headrace.connectors.redis.storage import storage_of
 from headrace.errors import EndpointError
 from headrace.model.materializations import Binding, Materialization
+from headrace.model.ownership import Target
 from headrace.protocol.connector import Connector
 from headrace.protocol.loop import accept_acknowledge, accept_open, loads, stores
 from headrace.protocol.messages import (
@@ -60,11 +63,13 @@ class RedisConnector(Connector):
     def validate(self, request: Validate) -> Validated:
         resources = [read_config(RedisResource, binding.resource, "resource") for binding in request.bindings]
         with Session(read_config(RedisEndpoint, request.endpoint, "endpoint")) as session:
-            layouts = read_layouts(session)
-        check_prefixes(request.name, [resource.prefix for resource in resources], layouts)
+            layouts, stored = read_layouts(session), read_stored(session)
+        check_prefixes([resource.prefix for resource in resources], layouts)
         return Validated(
             tuple(
-                _validate_binding(binding, resource, layouts)
+                _validate_binding(
+                    binding, resource, layouts, target_of(request.name, resource.prefix, layouts, stored)
+                )
                 for binding, resource in zip(request.bindings, resources, strict=True)
             )
         )
@@ -75,8 +80,9 @@ class RedisConnector(Connector):
             done = False
             while not done:  # again where another materialization is applied at the same moment
                 session.call("WATCH", LAYOUTS_KEY)
-                changes = _plan(materialization, read_layouts(session))
-                done = request.dry_run or session.transaction([change.command for change in changes])
+                changes = _plan(request, read_layouts(session))
+                commands = [command for change in changes for command in change.commands]
+                done = request.dry_run or session.transaction(commands)
             session.await_replicas()
         return Applied("\n".join(line for change in changes for line in change.news))
 
@@ -88,6 +94,8 @@ class RedisConnector(Connector):
         with Session(endpoint) as session, closing(StagedRows(storages)) as staged:
             _check_applied(materialization, read_layouts(session))
             fence = install_fence(session, materialization.name, request.key_range)
+            # Who takes a prefix over removes the fences of whoever had it, and this one may have come later.
+            _check_applied(materialization, read_layouts(session))
             stream.send(Opened())
             while accept_acknowledge(stream):
                 stream.send(Acknowledged())
@@ -107,28 +115,33 @@ def _resource(binding: Binding) -> RedisResource:
 
 
 def _validate_binding(
-    binding: ValidateBinding, resource: RedisResource, layouts: dict[str, Layout]
+    binding: ValidateBinding, resource: RedisResource, layouts: dict[str, Layout], target: Target
 ) -> ValidatedBinding:
     constraints = constrain(binding.collection, resource, layouts.get(resource.prefix))
     repeats = resource.delta_updates or any(counted_again(binding.collection.schema))
     delivery = Delivery.REPEATED if repeats else Delivery.REWRITTEN
-    return ValidatedBinding(constraints, (resource.prefix,), resource.delta_updates, delivery)
+    return ValidatedBinding(constraints, (resource.prefix,), resource.delta_updates, delivery, target=target)
 
 
-def _plan(materialization: Materialization, layouts: dict[str, Layout]) -> list[Change]:
+def _plan(request: Apply, layouts: dict[str, Layout]) -> list[Change]:
     """All changes, or the refusal of one, before any is made."""
-    check_prefixes(
-        materialization.name, [_resource(binding).prefix for binding in materialization.bindings], layouts
-    )
+    name, bindings = request.materialization.name, request.materialization.bindings
+    resources = [_resource(binding) for binding in bindings]
+    check_prefixes([resource.prefix for resource in resources], layouts)
     changes = (
-        plan(wanted_layout(materialization.name, binding, _resource(binding)), _resource(binding), layouts)
-        for binding in materialization.bindings
+        plan(
+            wanted_layout(name, request.lineage, binding, resource),
+            resource,
+            layouts,
+            adopts=request.adopts,
+        )
+        for binding, resource in zip(bindings, resources, strict=True)
     )
     return [change for change in changes if change is not None]
 
 
 def _check_applied(materialization: Materialization, layouts: dict[str, Layout]) -> None:
-    if missing := _plan(materialization, layouts):
+    if missing := _plan(Apply(materialization, ""), layouts):
         raise EndpointError(
             f"{missing[0].news[0]}: Redis has no record of it; apply the materialization before it is opened"
         )

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.connectors.redis.chunks import chunks
 from headrace.connectors.redis.fence import Fence
+from headrace.connectors.redis.layouts import record_stored
 from headrace.connectors.redis.session import Command, Session
 from headrace.connectors.redis.spool import Spool
 from headrace.connectors.redis.storage import DocumentStorage, Storage
@@ -54,7 +55,7 @@ class StagedRows:
                 for chunk in chunks(_bytes_of(rows)):
                     part = rows.slice(chunk.start, chunk.stop - chunk.start)
                     commands: list[Command] = [command for row in storage.stores(part) for command in row]
-                    fence.write(session, commands)
+                    fence.write(session, [record_stored(storage.resource.prefix), *commands])
         session.await_replicas()
 
     def close(self) -> None:

@@ -14,11 +14,12 @@ A connector whose endpoint keeps the runtime checkpoints and shares out ranges o
 from headrace.testing.conformance.base import Conformance
 from headrace.testing.conformance.fencing import AuthoritativeConformance
 from headrace.testing.conformance.order import OrderConformance
+from headrace.testing.conformance.ownership import OwnershipConformance
 from headrace.testing.conformance.views import ViewConformance
 from headrace.testing.endpoint import EndpointUnderTest
 
 __all__ = ["AuthoritativeConformance", "Conformance", "ConnectorConformance", "EndpointUnderTest"]
 
 
-class ConnectorConformance(ViewConformance, OrderConformance):
+class ConnectorConformance(ViewConformance, OrderConformance, OwnershipConformance):
     """Every connector passes these."""
