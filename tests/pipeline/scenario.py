@@ -177,7 +177,7 @@ class Scenario:
             settings, materializations=tuple(replace(one, **changes) for one in settings.materializations)
         )
 
-    def run(self, adopts: Sequence[str] = (), accepts_loss: Sequence[str] = (), **changes: Any) -> Recorder:
+    def run(self, adopts: Sequence[Any] = (), accepts_loss: Sequence[Any] = (), **changes: Any) -> Recorder:
         """In this process, until everything is read; raises what went wrong."""
         recorder = Recorder()
         runner = Runner(self.settings(**changes), recorder, adopts=adopts, accepts_loss=accepts_loss)

@@ -64,7 +64,8 @@ def owned(**changes: Any) -> Target:
     ],
 )
 def test_the_target_of_another_one(found: Target, told: str, is_sink: bool) -> None:
-    for stands in ({}, {"logged": THIRD, "endpoint": (THIRD,), "committed": THIRD}):
+    stood: dict[str, Any] = {"logged": THIRD, "endpoint": (THIRD,), "committed": THIRD}
+    for stands in ({}, stood):
         assert told in problem(found, is_sink=is_sink, **stands)
         assert problem(found, is_sink=is_sink, adopts=True, **stands) == ""
 
@@ -181,7 +182,7 @@ def test_another_materialization(make_scenario: MakeScenario) -> None:
     scenario.run()
     with pytest.raises(EndpointError) as caught:
         scenario.run(name="other")
-    assert "table main.orders is written by materialization 'view': write to another table" in (
+    assert "table main.orders is written by materialization 'view': give the binding another" in (
         caught.value.message
     )
     scenario.assert_exact(view())

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from headrace.connectors.ownership import describe_mark, refuse_other
 from headrace.connectors.sql.constraints import folded_keys, type_conflict
 from headrace.connectors.sql.dialect import Dialect, quote, quote_path
 from headrace.connectors.sql.tables import Table, WantedColumn, WantedTable
 from headrace.errors import EndpointError
-from headrace.model.ownership import Owner, owner_conflict
+from headrace.model.ownership import Owner
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,7 @@ def plan_mark(
     Without a lineage nothing is to be said.
     """
     found = table.owner if table else None
-    conflict = owner_conflict(found, owner)
-    if conflict and not adopts:
-        raise EndpointError(
-            f"table {'.'.join(path)} {conflict}: write to another table, or take this one over with --adopt "
-            "once nobody else writes it"
-        )
+    refuse_other(f"table {'.'.join(path)}", found, owner, adopts=adopts)
     if not owner.lineage or found == owner:
         return []
     statements = tuple(dialect.mark(path, table, owner))
@@ -71,7 +67,7 @@ def plan_mark(
             f"table {'.'.join(path)} does not say whose it is, and its owner has to let it: "
             f"{'; '.join(statements)}"
         )
-    return [Change(f"let {quote_path(path)} say which materialization writes it", statements)]
+    return [Change(describe_mark(quote_path(path), found, owner), statements)]
 
 
 def _create(wanted: WantedTable, dialect: Dialect) -> Change:
