@@ -516,7 +516,7 @@ def _refuse_other_lineages(name: str, lineage: str, endpoint: Sequence[RuntimeCh
             raise ConfigError(
                 f"materialization {name!r}: the checkpoint in the endpoint is of lineage "
                 f"{checkpoint.lineage}, and the recovery log is of {lineage}: point `state` to where that "
-                "lineage was run, or give the materialization another name"
+                "lineage was run, or start under another name with other tables"
             )
 
 

@@ -348,7 +348,7 @@ class RecoveryLog:
         if record is None or record.decision is None:
             raise ConfigError(
                 f"{self} has lost its record {place}, which says what was decided last: restore it from a "
-                "backup, or start under another name"
+                "backup, or start under another name with other tables"
             )
         return Decision(**record.decision, id=record.id)
 

@@ -99,7 +99,7 @@ def read_checkpoint(raw: JsonObject, name: str, where: str) -> RuntimeCheckpoint
         )
     except (KeyError, TypeError, ValueError):
         raise ConfigError(
-            f"{where}: its checkpoint is none of a pipeline's: give the materialization another name"
+            f"{where}: its checkpoint is none of a pipeline's: start under another name with other tables"
         ) from None
     if checkpoint.materialization != name:
         raise ConfigError(

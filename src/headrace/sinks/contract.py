@@ -199,6 +199,16 @@ class RowSink(Sink):
         """
         return None
 
+    def undone(self, epoch: int, handle: JsonObject) -> str:  # noqa: ARG002
+        """What has become of an epoch that was committed with rows and is not there any more, as the end of a
+        sentence: `was rolled back to snapshot 17`. Empty if it is there, or if the format cannot tell.
+
+        Called by each start, after what was decided is committed, with the last epoch that brought rows here,
+        however long ago, and what `prepare` returned for it. Somebody may have taken the place back with
+        means of its own, which keep what the place says of its last epoch. Reads no rows.
+        """
+        return ""
+
     def maintain(self, age: timedelta, kept: JsonObject | None) -> Iterator[str]:  # noqa: ARG002
         """Compacts small files, expires what is older than `age`, and removes files that nothing refers to.
 

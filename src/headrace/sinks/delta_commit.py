@@ -103,7 +103,7 @@ def _later_than(place: Place, table: Table, epoch: int) -> str:
         if name not in table.columns:
             raise ConfigError(
                 f"{table.root.url} has no column {name!r} that tells which rows came after epoch {epoch}, so "
-                "it cannot go back there: delete them, and start under another name"
+                "it cannot go back there: start under another name with another table"
             )
     own = f" AND {quoted(place.owned)} = {text(place.writer)}" if place.owned else ""
     return f"{quoted(place.epoch)} > {epoch}{own}"
