@@ -7,14 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from devtools.s3_server import S3Server
 from headrace.errors import ConfigError, EndpointUnavailable, Fenced, ProtocolError
+from headrace.model.checkpoints import to_json
 from headrace.objects import ObjectStore
 from headrace.pipeline import recovery_log
-from headrace.pipeline.recovery_log import Decision, Recovered, RecoveryLog
+from headrace.pipeline.recovery_log import Decision, Recovered, RecoveryLog, last_rows, with_evidence
 
 PREFIX = "orders/log"
 
@@ -310,7 +312,7 @@ def test_a_log_of_a_later_version_is_refused(folder_store: ObjectStore) -> None:
     opened(folder_store)
     path = records(folder_store)[0]
     raw = json.loads(folder_store.get(path, "get it"))
-    folder_store.put(path, json.dumps(raw | {"version": 2}).encode() + b"\n", "change it")
+    folder_store.put(path, json.dumps(raw | {"version": 3}).encode() + b"\n", "change it")
     with pytest.raises(ConfigError, match="another version"):
         RecoveryLog(folder_store, PREFIX).open()
 
@@ -422,3 +424,49 @@ def test_the_last_decisions_are_told_with_whether_they_are_committed(store: Obje
     last.decide(decision(3, handles={"view": {}}))
     first = log.recent(1)[0]
     assert (first.is_committed, first.fence) == (True, 3), "nothing of it is left to commit"
+
+
+def test_the_last_rows_of_a_sink_are_known_however_long_ago(
+    folder_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery_log, "_KEPT", 2)
+    log, before = opened(folder_store), None
+    for epoch in range(30):
+        handles: dict[str, Any] = {"often": {"rows": 2, "file": epoch}, "connector": {}}
+        if epoch in (3, 5):
+            handles["seldom"] = {"rows": 10, "file": epoch}
+        before = with_evidence(decision(epoch, handles=handles), before)
+        log.decide(before)
+    log.settle()
+    assert len(records(folder_store)) < 10
+    found = RecoveryLog(folder_store, PREFIX).read().decision
+    assert last_rows(found) == {
+        "often": (29, {"rows": 2, "file": 29}),
+        "seldom": (5, {"rows": 10, "file": 5}),
+    }
+    assert found is not None
+    assert {name: (one["since"], one["rows"]) for name, one in found.evidence.items()} == {
+        "often": (0, 60),
+        "seldom": (3, 20),
+    }
+
+
+def test_a_log_of_version_1_goes_on(folder_store: ObjectStore) -> None:
+    """Its decisions have no evidence; the next one begins with it."""
+    log = opened(folder_store)
+    log.decide(decision(0, handles={"sink": {"rows": 3}}))
+    for path in records(folder_store):
+        raw = json.loads(folder_store.get(path, "read it"))
+        del raw["crc32"]
+        if raw["decision"]:
+            del raw["decision"]["evidence"]
+        body = to_json({**raw, "version": 1}).encode()
+        folder_store.put(path, body[:-1] + b',"crc32":"%08x"}\n' % crc32(body), "write it as it was")
+    log = RecoveryLog(folder_store, PREFIX)
+    recovered = log.open()
+    assert recovered.decision is not None
+    assert last_rows(recovered.decision) == {}
+    log.decide(with_evidence(decision(1, handles={"sink": {"rows": 4}}), recovered.decision))
+    found = log.read().decision
+    assert found is not None
+    assert found.evidence == {"sink": {"epoch": 1, "since": 1, "rows": 4}}

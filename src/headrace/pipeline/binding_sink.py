@@ -145,6 +145,9 @@ class BindingSink(Sink):
         reached(f"aborting {self.name}")
         self._sink.abort(epoch, handle)
 
+    def undone(self, epoch: int, handle: JsonObject) -> str:
+        return self._sink.undone(epoch, handle)
+
     def rewind(self, epoch: int) -> None:
         self._sink.rewind(epoch)
 

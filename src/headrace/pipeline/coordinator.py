@@ -16,7 +16,14 @@ from headrace.errors import ConfigError, Fenced, Transient
 from headrace.model.checkpoints import JsonObject
 from headrace.pipeline.committing import Committing, Patience
 from headrace.pipeline.recovery import finish_decided, open_log, start_sinks
-from headrace.pipeline.recovery_log import REWINDS, Decision, Recovered, RecoveryLog
+from headrace.pipeline.recovery_log import (
+    REWINDS,
+    Decision,
+    Recovered,
+    RecoveryLog,
+    last_rows,
+    with_evidence,
+)
 from headrace.sinks.contract import Epoch, Sink
 
 __all__ = ["Coordinator", "Patience"]
@@ -47,6 +54,7 @@ class Coordinator:
         self._sinks = sorted(sinks, key=lambda sink: sink.cannot_undo)
         self._patience, self._observe = patience or Patience(), observe
         self._decided: int | None = None
+        self._last_decision: Decision | None = None
         self._kept: dict[str, JsonObject] = {}  # handles that outlive the epochs of a log that is moved
         self._closing = threading.Event()
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="headrace-commit")
@@ -72,7 +80,7 @@ class Coordinator:
         recovered = open_log(self._log, plan, self._observe)
         make_ready(recovered)
         if decision := recovered.decision:
-            self._decided = decision.epoch
+            self._decided, self._last_decision = decision.epoch, decision
             final = {sink.name for sink in self._sinks if sink.cannot_undo}
             self._kept = {name: handle for name, handle in decision.handles.items() if name in final}
         unstarted = start_sinks(self._sinks, recovered)
@@ -109,14 +117,16 @@ class Coordinator:
                 handles[sink.name] = sink.prepare(epoch, rows)
                 self._observe(f"prepared {sink.name}")
             self.settle()  # so that a decision says of the epoch before that it is committed
-            decision = Decision(number, runtime_checkpoint, handles, summarize())
+            decision = with_evidence(
+                Decision(number, runtime_checkpoint, handles, summarize()), self._last_decision
+            )
         except Fenced:
             raise  # whoever took over makes order
         except Exception:
             self._abort(number, handles)
             raise
         self._decide(decision, plan)
-        self._decided = number
+        self._decided, self._last_decision = number, decision
         self._observe("decided")
         self._commit = self._commits.submit(self._committing.commit, decision)
         return True
@@ -170,8 +180,13 @@ class Coordinator:
         whoever has seen to that.
         """
         told: JsonObject = {"moved": why, REWINDS: True} if rewinds else {"moved": why}
-        self._decide(Decision(epoch, runtime_checkpoint, self._kept, told), plan)
-        self._decided = epoch
+        # Of a sink that had rows after the epoch it is not known any more when it had some before.
+        known = {name: one for name, one in last_rows(self._last_decision).items() if one[0] <= epoch}
+        before = self._last_decision.evidence if self._last_decision else {}
+        evidence = {name: {**before[name], "handle": handle} for name, (_, handle) in known.items()}
+        decision = Decision(epoch, runtime_checkpoint, self._kept, told, evidence)
+        self._decide(decision, plan)
+        self._decided, self._last_decision = epoch, decision
         if not rewinds:
             self._log.settle()
 

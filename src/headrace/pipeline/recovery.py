@@ -20,7 +20,7 @@ from headrace.errors import CheckpointConflict, ConfigError, Fenced
 from headrace.model.checkpoints import START, JsonObject
 from headrace.model.materializations import Binding
 from headrace.pipeline.committing import Committing, graver
-from headrace.pipeline.recovery_log import ALL, Decision, Recovered, RecoveryLog, standing
+from headrace.pipeline.recovery_log import ALL, Decision, Recovered, RecoveryLog, last_rows, standing
 from headrace.pipeline.runtime_checkpoint import (
     RuntimeCheckpoint,
     check_incarnations,
@@ -114,6 +114,7 @@ class Recovery:
             assert recovered.decision is not None
             self._rewind_sinks(recovered.decision.epoch)
         endpoint = self._reconcile(recovered, logged, endpoint)
+        self._refuse_undone(recovered, min((one.epoch for one in endpoint or ()), default=logged.epoch))
         resume = plan_resume(self.name, recovered.plan["lineage"], logged, endpoint, folder, self._link_of)
         check_definition(self.name, resume.ahead, self.definition)
         for sink in self.row_sinks:
@@ -252,13 +253,34 @@ class Recovery:
         """Finds the last epoch up to `last` that brought rows to sinks that stand before it."""
         behind = [name for name, checkpoint in committed.items() if checkpoint and checkpoint.epoch < last]
         behind += [sink.name for sink in self.row_sinks if sink.can_tell and committed[sink.name] is None]
-        decisions = standing(self.log.recent(ALL)) if behind else []
-        return {
+        if not behind:
+            return {}
+        found = {
             name: decision.epoch
-            for decision in decisions
+            for decision in standing(self.log.recent(ALL))
             for name in behind
             if decision.epoch <= last and decision.handles.get(name, {}).get("rows")
         }
+        # However long ago that was.
+        known = {name: epoch for name, (epoch, _) in last_rows(self.log.read().decision).items()}
+        return {name: epoch for name, epoch in known.items() if name in behind and epoch <= last} | found
+
+    def _refuse_undone(self, recovered: Recovered, last: int) -> None:
+        """Refuses a sink whose last rows somebody has taken back with means of its own."""
+        rows = last_rows(recovered.decision)
+        for sink in self.row_sinks:
+            epoch, handle = rows.get(sink.name, (-1, {}))
+            # Of an endpoint that was rolled back, sinks need no more than it has.
+            if epoch < 0 or epoch > last or not (undone := sink.undone(epoch, handle)):
+                continue
+            told = f"sink {sink.name}, {sink.place.location}, {undone}, and had the rows of epoch {epoch}"
+            if not self.adopts:
+                raise ConfigError(
+                    f"materialization {self.name!r}: {told}: restore it as it was, or start under another "
+                    f"name with another table. If you know that it is right as it is, `--adopt {self.name}` "
+                    "takes it over"
+                )
+            log.warning("materialization %r: goes on, though %s", self.name, told)
 
     def _in_dead_letters(self) -> RuntimeCheckpoint | None:
         raw = None if self.dead_letters is None else self.dead_letters.committed()

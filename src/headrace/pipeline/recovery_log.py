@@ -33,7 +33,8 @@ from headrace.model.checkpoints import START, JsonObject, to_json
 from headrace.objects import NoSuchObject, ObjectExists, ObjectStore
 from headrace.sinks.cleanup import cleaning_up
 
-_VERSION = 1
+_VERSION = 2
+_VERSIONS = (1, 2)
 _CHECKSUM = b',"crc32":"%08x"}\n'
 _CHECKSUM_BYTES = len(_CHECKSUM % 0)
 _NAME = re.compile(r"\d{20}\.json")
@@ -55,6 +56,10 @@ class Decision:
     """What each sink prepared, by the sink's name."""
     summary: JsonObject = field(default_factory=dict)
     """Counts and times, for people and for `good + dead = read`."""
+    evidence: Mapping[str, JsonObject] = field(default_factory=dict)
+    """By the sink's name, what it has got of rows, for as long as the log knows: `epoch` is the last one that
+    brought some, `handle` what was prepared for it if that is not this one, and `rows` are all since the
+    epoch `since`. The first epoch after an upgrade begins with it."""
     id: str = field(default_factory=lambda: uuid4().hex)
     """Tells a decision that was tried again from another one."""
 
@@ -219,6 +224,7 @@ class RecoveryLog:
             "runtime_checkpoint": decision.runtime_checkpoint,
             "handles": dict(decision.handles),
             "summary": decision.summary,
+            "evidence": dict(decision.evidence),
         }
         next_plan = self._plan if plan is None else plan
         record = self._record("decided", self._fence, 0, False, decision.id, body)
@@ -364,11 +370,11 @@ class RecoveryLog:
             raw: dict[str, Any] = json.loads(data)
             version = raw.pop("version")
             raw.pop("crc32", None)
-            if version == _VERSION and data.endswith(_CHECKSUM % crc32(data[:-_CHECKSUM_BYTES] + b"}")):
+            if version in _VERSIONS and data.endswith(_CHECKSUM % crc32(data[:-_CHECKSUM_BYTES] + b"}")):
                 return _Record(**raw)
         except (ValueError, TypeError, KeyError, AttributeError):
             version = _VERSION
-        if version != _VERSION:
+        if version not in _VERSIONS:
             raise ConfigError(f"{self} was written by another version ({version!r}): upgrade this one")
         raise ConfigError(f"{self}: record {place} is damaged: restore it from a backup")
 
@@ -402,6 +408,33 @@ class RecoveryLog:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def with_evidence(decision: Decision, before: Decision | None) -> Decision:
+    """The same, with what its sinks have got up to it, given the decision before it."""
+    found: dict[str, JsonObject] = {}
+    if before is not None:
+        for name, (_, handle) in last_rows(before).items():
+            found[name] = {**before.evidence[name], "handle": handle}
+    for name, handle in decision.handles.items():
+        if rows := handle.get("rows"):
+            known = found.get(name, {"since": decision.epoch, "rows": 0})
+            found[name] = {
+                "epoch": decision.epoch,
+                "since": known["since"],
+                "rows": known["rows"] + rows,
+            }
+    return replace(decision, evidence=found)
+
+
+def last_rows(decision: Decision | None) -> dict[str, tuple[int, JsonObject]]:
+    """The last epoch that brought rows to each sink, and what was prepared for it, as a decision tells it."""
+    if decision is None:
+        return {}
+    return {
+        name: (one["epoch"], one.get("handle") or decision.handles.get(name, {}))
+        for name, one in decision.evidence.items()
+    }
 
 
 def standing(past: Sequence[Past]) -> list[Decision]:
