@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import obstore
 import pytest
 
 from devtools.s3_server import S3Server
@@ -149,3 +150,14 @@ def test_every_folder_that_is_made_is_synced_where_it_is(
 def test_a_url_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="store 'nonsense://x'"):
         ObjectStore("nonsense://x")
+
+
+def test_a_store_that_overwrites_what_is_to_be_created_is_refused(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.check_create_only("here")
+    put = obstore.put
+    monkeypatch.setattr(obstore, "put", lambda *args, mode, **more: put(*args, mode="overwrite", **more))
+    with pytest.raises(ConfigError, match=r"overwrites an object .*: use one that honours If-None-Match$"):
+        store.check_create_only("here")
+    assert store.list("here", "look") == []

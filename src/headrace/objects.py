@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
 import obstore
 from obstore.exceptions import (
@@ -72,6 +73,20 @@ class ObjectStore:
             with suppress(NoSuchObject):  # removed meanwhile
                 self.sync(path, what)  # who put it may have died before that, and we go by it
             raise
+
+    def check_create_only(self, folder: str) -> None:
+        """Refuses a store that would let two who create one object both believe that it is theirs."""
+        path, what = f"{folder.strip('/')}/try-{uuid4().hex}", "try whether it creates an object only once"
+        try:
+            self.create(path, b"first", what)
+            with suppress(ObjectExists):
+                self.create(path, b"second", what)
+                raise ConfigError(
+                    f"store {self.url} overwrites an object that was to be created only if there is none: "
+                    "use one that honours If-None-Match"
+                )
+        finally:
+            self.remove(path, what)
 
     def put(self, path: str, data: bytes | memoryview, what: str) -> None:
         """In the place of whatever is there."""

@@ -263,3 +263,22 @@ def test_a_state_that_survives_nothing_is_made_anew_from_sinks() -> None:
         "profile dev-local: at-least-once (the state survives nothing, and is made anew from the sinks if "
         "they stand at one epoch)"
     )
+
+
+def test_files_are_read_only_where_the_list_of_them_lasts() -> None:
+    assert compiled(FormatSource("json")).guarantee is AT_LEAST
+    with pytest.raises(ConfigError, match="with state in s3://bucket/state there is none that lasts"):
+        compiled(FormatSource("JSON"), state="s3://bucket/state")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [FormatSource("kafka"), FormatSource("delta", {"startingVersion": "latest"})],
+)
+def test_a_source_that_begins_at_its_end_and_does_not_keep_where(source: FormatSource) -> None:
+    found = compiled(source, state="s3://bucket/state", profile=DISTRIBUTED)
+    assert found.guarantee is AT_MOST
+    assert "it begins at its end, and only Spark's checkpoint folder would keep where" in str(found.weakest)
+    assert compiled(source).guarantee is EXACTLY
+    earliest = FormatSource("kafka", {"startingOffsets": "earliest"})
+    assert compiled(earliest, state="s3://bucket/state", profile=DISTRIBUTED).guarantee is EXACTLY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from typing import Any
@@ -19,7 +20,7 @@ from headrace.model.collections import Collection
 from headrace.pipeline.coordinator import Patience
 from headrace.pipeline.pipeline import Pipeline
 from headrace.pipeline.runner import Runner
-from headrace.pipeline.settings import KafkaSource, PipelineSettings, Trigger
+from headrace.pipeline.settings import FormatSource, KafkaSource, PipelineSettings, Trigger
 from headrace.pipeline.sources import Reading, check_starts, open_sources, reading_of, starts_of
 from headrace.wal.batches import PLACE_FIELDS
 from tests.pipeline.scenario import TABLE, Recorder, Scenario
@@ -184,3 +185,24 @@ def test_a_topic_that_was_deleted_and_created_again(
     with pytest.raises(ConfigError, match=r"which was topic .* with id .* and is topic .* created again"):
         scenario.run()
     assert view() == before
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_folder_of_files_whose_list_is_lost(make_scenario: MakeScenario) -> None:
+    """Which files were read is in Spark's checkpoint folder alone: it is not made anew without that."""
+    scenario, _ = make_scenario("collection", "sqlite")
+    (binding,) = scenario.settings().materializations[0].bindings
+    files = scenario.folder / "files"
+    files.mkdir()
+    (files / "first.json").write_text(json.dumps({"customer": "ann", "orders": 1, "cents": 7}))
+    schema = "customer STRING, orders BIGINT, cents BIGINT, largest BIGINT, note STRING"
+    source = FormatSource("json", {"path": files.as_uri()}, ("customer",), schema)
+    changed = {"bindings": (replace(binding, source=source),)}
+    assert len(scenario.run(**changed).epochs) == 1
+    folder = scenario.state / "checkpoint"
+    kept = folder.rename(folder.with_name("kept"))
+    with pytest.raises(ConfigError, match="keeps a list of the files that were read in it that cannot be"):
+        scenario.run(**changed)
+    kept.rename(folder)
+    (files / "second.json").write_text(json.dumps({"customer": "ann", "orders": 1, "cents": 5}))
+    assert [epoch.read for epoch in scenario.run(**changed).epochs] == [1]

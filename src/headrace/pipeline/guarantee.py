@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from headrace.errors import ConfigError
 from headrace.pipeline.folders import is_folder
 from headrace.pipeline.settings import (
+    FILE_FORMATS,
     CollectionSource,
     FormatSource,
     Guarantee,
@@ -28,7 +29,7 @@ _STRENGTH = list(Guarantee)
 _FORMATS = {
     **dict.fromkeys(("kafka", "iceberg", "delta"), (Guarantee.EXACTLY_ONCE, "offsets are replayed")),
     **dict.fromkeys(
-        ("avro", "csv", "json", "orc", "parquet", "text", "xml"),
+        FILE_FORMATS,
         (Guarantee.AT_LEAST_ONCE, "which files were read is known to Spark's checkpoint alone"),
     ),
     **dict.fromkeys(
@@ -90,11 +91,13 @@ def compile_guarantee(
     """Refuses a state that the profile does not go with."""
     if problem := state_problem(pipeline.profile, pipeline.state_url):
         raise ConfigError(f"state: {problem}")
+    for binding in settings.bindings:
+        _refuse_files(pipeline.state_url, binding.source)
     deliveries = [binding.delivery for binding in validated.bindings]
     weakest = min(deliveries, key=list(Delivery).index)
     # What sinks have staged is known to the recovery log alone.
     fenced = min(weakest, Delivery.STAGED, key=list(Delivery).index) if settings.sinks else weakest
-    sources = dict.fromkeys(_source(binding.source) for binding in settings.bindings)
+    sources = dict.fromkeys(_source(pipeline, binding.source) for binding in settings.bindings)
     endpoint = [Reason(f"endpoint {settings.connector}", *_ENDPOINT[weakest])] if settings.connector else []
     reasons = (
         *sources,
@@ -131,7 +134,21 @@ def state_problem(profile: Profile, url: str) -> str:
     return ""
 
 
-def _source(source: Source) -> Reason:
+def _refuse_files(state: str, source: Source) -> None:
+    """Spark's checkpoint folder can be made anew but for what a source of files keeps in it."""
+    if isinstance(source, FormatSource) and source.format.lower() in FILE_FORMATS and _is_bucket(state):
+        raise ConfigError(
+            f"source {source.format}: which files were read is known to Spark's checkpoint folder alone, and "
+            f"with state in {state} there is none that lasts: name a folder for `state`, or write the files "
+            "to a collection or a topic first"
+        )
+
+
+def _is_bucket(state: str) -> bool:
+    return not state.startswith(("file:", "memory:"))
+
+
+def _source(pipeline: PipelineSettings, source: Source) -> Reason:
     match source:
         case CollectionSource(collection):
             return Reason(f"source collection {collection}", Guarantee.EXACTLY_ONCE, "snapshots are replayed")
@@ -140,6 +157,9 @@ def _source(source: Source) -> Reason:
         case FormatSource(name, options, order_by=ordered_by):
             if _option(options, "failOnDataLoss") == "false":
                 why = "failOnDataLoss is false: it goes on where rows are gone"
+                return Reason(f"source {name}", Guarantee.AT_MOST_ONCE, why)
+            if _begins_at_the_end(source) and _is_bucket(pipeline.state_url):
+                why = "it begins at its end, and only Spark's checkpoint folder would keep where that was"
                 return Reason(f"source {name}", Guarantee.AT_MOST_ONCE, why)
             guarantee, why = _FORMATS.get(name.lower(), _UNKNOWN_FORMAT)
             if ordered_by:

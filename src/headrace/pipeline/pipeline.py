@@ -240,11 +240,15 @@ class Pipeline:
         return resume
 
     def _rebuild(self, folder: Path, start: ResumePlan) -> None:
-        if (folder / "state").exists() and start.done.epoch >= 0:
+        kept = [
+            *(["state"] if (folder / "state").exists() else ()),
+            *("a list of the files that were read" for reading in self._readings if reading.lists_files),
+        ]
+        if kept and start.done.epoch >= 0:
             raise ConfigError(
                 f"materialization {self._settings.name!r}: {folder} does not go on after epoch "
-                f"{start.done.epoch}, and the query keeps state in it that cannot be made anew: restore the "
-                "folder as it was then"
+                f"{start.done.epoch}, and the query keeps {kept[0]} in it that cannot be made anew: restore "
+                "the folder as it was then, or start under another name with another table"
             )
         log.info("materialization %r: making %s: %s", self._settings.name, folder, start.rebuilds_folder)
         write_folder(folder, start.lineage, start.done.epoch, start.offsets)

@@ -18,6 +18,12 @@ def open_recovery_log(settings: PipelineSettings, name: str) -> RecoveryLog:
     return _log(ObjectStore(settings.state_url, settings.state_options), name)
 
 
+def check_state(settings: PipelineSettings) -> None:
+    """Refuses a store in which two coordinators could both believe that they have decided an epoch."""
+    if urlsplit(settings.state_url).scheme != "file":
+        ObjectStore(settings.state_url, settings.state_options).check_create_only("materializations")
+
+
 def look_at_recovery_log(settings: PipelineSettings, name: str) -> RecoveryLog:
     """For somebody who only reads it: no folder is made, and where there is none, nothing was decided."""
     parts = urlsplit(settings.state_url)

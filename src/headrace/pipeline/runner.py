@@ -19,7 +19,7 @@ from headrace.pipeline.folders import refuse_folders
 from headrace.pipeline.guarantee import Compiled, compile_guarantee, refuse_above
 from headrace.pipeline.kafka_groups import KafkaGroups
 from headrace.pipeline.pipeline import Pipeline
-from headrace.pipeline.places import checkpoint_folder, open_recovery_log
+from headrace.pipeline.places import check_state, checkpoint_folder, open_recovery_log
 from headrace.pipeline.planning import Planned, apply, plan
 from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.session import make_session
@@ -216,6 +216,7 @@ class Runner:
                 self._settings.catalog,
                 forgets=self._settings.profile is Profile.DEV_LOCAL,
             )
+        check_state(self._settings)
         recovery_log = open_recovery_log(self._settings, one.name)
         accepts_loss = one.name in self._accepts_loss
         with KafkaGroups(spark, one) as groups, checkpoint_folder(self._settings, one.name) as folder:

@@ -84,6 +84,10 @@ class KafkaSource:
     """More of Kafka's own, without the prefix, such as security.protocol."""
 
 
+FILE_FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
+"""Formats whose sources keep in Spark's checkpoint folder which files they have read."""
+
+
 @dataclass(frozen=True)
 class FormatSource:
     """Any streaming source that Spark has."""

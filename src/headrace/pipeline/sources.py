@@ -35,6 +35,7 @@ from headrace.pipeline.kafka_offsets import (
     topic_incarnation,
 )
 from headrace.pipeline.settings import (
+    FILE_FORMATS,
     BindingSettings,
     CollectionSource,
     FormatSource,
@@ -81,6 +82,8 @@ class Reading:
     lost: Callable[[JsonObject | None, bool], Lost | None] | None = None
     """Tells what cannot be read any more of all that follows a position; None if nobody knows. A position of
     None is the beginning; the second argument says whether what follows it was read before."""
+    lists_files: bool = False
+    """Whether it keeps in Spark's checkpoint folder which files it has read, which nobody else knows."""
     start: Mapping[str, int] = field(default_factory=dict)
     """Where a topic begins that is read from its end: by partition, as found at the very first start."""
 
@@ -316,7 +319,11 @@ def _format(spark: SparkSession, source: FormatSource, collection: Collection) -
         reader = reader.schema(source.schema)
     # A path is an option like any other; as an argument it would be given twice.
     reading = reading_of(reader.load(), collection, source.order_by, f"format {source.format}")
-    return replace(reading, incarnation=partial(_what_it_reads, spark, source))
+    return replace(
+        reading,
+        incarnation=partial(_what_it_reads, spark, source),
+        lists_files=source.format.lower() in FILE_FORMATS,
+    )
 
 
 def _what_it_reads(spark: SparkSession, source: FormatSource) -> str:
