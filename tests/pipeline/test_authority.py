@@ -95,7 +95,7 @@ DAMAGES: dict[str, Callable[[Scenario], None]] = {
     ("source", "damages"),
     [
         pytest.param("collection", list(DAMAGES)[1:3], id="collection"),
-        # The full tier has the others; tests/pipeline/test_recovery.py does them to the rules alone.
+        # The full tier has the others; tests/pipeline/test_resume.py does them to the rules alone.
         pytest.param("collection", list(DAMAGES), id="collection-all", marks=pytest.mark.full),
         pytest.param("kafka", list(DAMAGES)[:2], id="kafka", marks=pytest.mark.full),
     ],
@@ -174,7 +174,7 @@ def test_a_postgres_database_is_restored_from_an_older_dump(
     postgres_server.drop_database(f"{name}_dump")
 
 
-@pytest.mark.full  # tests/pipeline/test_recovery.py has the rule: the endpoint was emptied
+@pytest.mark.full  # tests/pipeline/test_resume.py has the rule: the endpoint was emptied
 def test_a_database_is_lost_and_the_view_is_made_anew(make_scenario: MakeScenario) -> None:
     scenario, view = make_scenario("collection", "sqlite", 2)
     run_epochs(scenario, 1)
@@ -183,7 +183,7 @@ def test_a_database_is_lost_and_the_view_is_made_anew(make_scenario: MakeScenari
     scenario.assert_exact(view())
 
 
-@pytest.mark.full  # tests/pipeline/test_recovery.py has the rule
+@pytest.mark.full  # tests/pipeline/test_resume.py has the rule
 def test_the_checkpoint_of_another_materialization_in_the_endpoint(make_scenario: MakeScenario) -> None:
     scenario, view = make_scenario("collection", "sqlite", 2)
     run_epochs(scenario, 1)
@@ -197,7 +197,7 @@ def test_the_checkpoint_of_another_materialization_in_the_endpoint(make_scenario
     assert sorted(view(), key=str) == before
 
 
-@pytest.mark.full  # tests/pipeline/test_recovery.py has the rule
+@pytest.mark.full  # tests/pipeline/test_resume.py has the rule
 def test_the_endpoint_of_another_lineage(make_scenario: MakeScenario) -> None:
     """Two deployments under one name: the second has run, and the first is pointed to its database."""
     scenario, _ = make_scenario("collection", "sqlite", 2)
@@ -214,7 +214,7 @@ def test_the_endpoint_of_another_lineage(make_scenario: MakeScenario) -> None:
         go_on(scenario)
 
 
-@pytest.mark.full  # tests/pipeline/test_recovery.py has the rule
+@pytest.mark.full  # tests/pipeline/test_resume.py has the rule
 def test_the_checkpoint_folder_of_another_materialization(make_scenario: MakeScenario) -> None:
     scenario, view = make_scenario("collection", "sqlite", 2)
     run_epochs(scenario, 1)

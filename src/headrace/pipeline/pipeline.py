@@ -28,8 +28,9 @@ from headrace.pipeline.frames import MakeFrame
 from headrace.pipeline.planning import Planned
 from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.quality import Split, check_rules, drops_rows, judged
-from headrace.pipeline.recovery import Recovery, ResumePlan
+from headrace.pipeline.recovery import Recovery
 from headrace.pipeline.recovery_log import RecoveryLog
+from headrace.pipeline.resume import ResumePlan
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint
 from headrace.pipeline.settings import MaterializationSettings
 from headrace.pipeline.sources import Reading, combined_stream, rows_of

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import CheckpointConflict, ConfigError
-from headrace.pipeline.recovery import ResumePlan, check_definition, plan_resume, reconcile_sinks
+from headrace.pipeline.resume import ResumePlan, check_definition, plan_resume, reconcile_sinks
 from headrace.pipeline.runtime_checkpoint import (
     RuntimeCheckpoint,
     check_incarnations,
