@@ -138,7 +138,7 @@ def test_an_epoch_without_rows_leaves_no_trace(folder: Path, rows: Rows) -> None
         assert (staged(folder), values(folder)) == ([], [])
 
 
-def test_a_rewind_removes_later_epochs_which_then_come_again(folder: Path, rows: Rows) -> None:
+def test_a_rewind_hides_later_epochs_until_they_have_come_again(folder: Path, rows: Rows) -> None:
     for number in range(3):
         sink_of(folder).commit(number, sink_of(folder).prepare(an_epoch(number), rows(number, 1)))
     for _ in range(2):
@@ -147,6 +147,21 @@ def test_a_rewind_removes_later_epochs_which_then_come_again(folder: Path, rows:
     sink_of(folder).commit(1, sink_of(folder).prepare(an_epoch(1), rows(1, 2)))
     assert values(folder) == [0, 10, 11]
     assert staged(folder) == []
+    hidden = [path.name for path in (folder / "_rewound").glob("1/*")]
+    assert sorted(int(name.partition("=")[2]) for name in hidden) == [1, 2]
+    sink_of(folder).commit(2, sink_of(folder).prepare(an_epoch(2), rows(2, 2)))
+    assert values(folder) == [0, 10, 11, 20, 21]
+    assert list((folder / "_rewound").iterdir()) == []
+
+
+def test_what_was_taken_back_can_be_brought_back_by_hand(folder: Path, rows: Rows) -> None:
+    """As docs/sinks/parquet.md says."""
+    for number in range(3):
+        sink_of(folder).commit(number, sink_of(folder).prepare(an_epoch(number), rows(number, 1)))
+    sink_of(folder).rewind(0)
+    for path in (folder / "_rewound").glob("*/epoch*"):
+        path.rename(folder / path.name)
+    assert values(folder) == [0, 10, 20]
 
 
 def test_a_folder_that_another_pipeline_uses_is_refused_before_anything_is_written(

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _STAGED = "_staged"
 _OPENINGS = "_openings"
+_REWOUND = "_rewound"
 # In each published folder; by its underscore no reader takes it for data.
 _LABEL = "_headrace.json"
 
@@ -139,13 +140,24 @@ class FolderRows(Sink):
             sync_path(folder)
             with suppress(FileNotFoundError):
                 sync_path(staged.parent)
+        with self._cleaning_up("what was taken back and has come again"):
+            self._release(folder / _REWOUND, epoch)
+
+    def _release(self, rewound: Path, epoch: int) -> None:
+        for generation in self._list(rewound):
+            numbers = [self._layout.epoch_of(path.name) for path in self._list(generation)]
+            if all(number is None or number <= epoch for number in numbers):
+                self._remove(generation)
 
     def abort(self, epoch: int, handle: JsonObject) -> None:
         with self._speaking(f"abort epoch {epoch}"):
             self._remove(Path(handle["folder"]) / _STAGED / handle["staged"])
 
     def rewind(self, epoch: int) -> None:
-        """Readers lose what was published an epoch at a time, the last one first."""
+        """Readers lose what was published an epoch at a time, the last one first.
+
+        It is kept where nobody reads, until as many epochs have come again (`_release`).
+        """
         if not self.folder.exists():
             return
         openings = self._openings()
@@ -157,15 +169,17 @@ class FolderRows(Sink):
                 expected = read_label(path).id
                 if openings.last() != self._opened:
                     raise replaced(self.name)
-                hidden = self.folder / _STAGED / Attempt.new(number, 0).name
-                hidden.parent.mkdir(exist_ok=True)
-                path.rename(hidden)  # so that nobody reads half of it
+                hidden = self.folder / _REWOUND / str(self._opened.generation) / path.name
+                hidden.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    path.rename(hidden)
+                except FileNotFoundError:
+                    raise replaced(self.name) from None  # by one who has taken it back, or let ours go
                 if read_label(hidden).id != expected:  # somebody took over between the two lines above
                     hidden.rename(path)
                     raise replaced(self.name)
+                sync_path(hidden.parent)
                 sync_path(self.folder)
-                with self._cleaning_up("what nobody sees any more"):
-                    self._remove(hidden)
 
     def read(self, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
         published = sorted(self._published())

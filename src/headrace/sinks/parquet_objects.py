@@ -70,6 +70,7 @@ class ObjectRows(Sink):
         self._openings = Openings(self._store, _OPENINGS, name, layout.place.writer)
         self._opened: Opening | None = None
         self._known: Columns | None = None
+        self._rewound: list[tuple[int, int]] | None = None  # manifests that do not count; None: not looked up
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:
         self._opened = self._openings.start(decided, fence)
@@ -143,6 +144,19 @@ class ObjectRows(Sink):
             self._check_committed(epoch, path, name)
         with self._cleaning_up("what was staged for an epoch that is committed"):
             self._staging.remove(name)
+        with self._cleaning_up("what was taken back and has come again"):
+            self._release(epoch)
+
+    def _release(self, epoch: int) -> None:
+        opened = self._opened
+        if opened is None or not opened.rewinds:
+            return
+        if self._rewound is None:
+            self._rewound = [one for one in self._manifests() if not opened.counts(one[1], one[0])]
+        if all(number <= epoch for number, _ in self._rewound):
+            for number, generation in self._rewound:
+                self._store.remove(_manifest(number, generation), "remove a manifest that does not count")
+            self._rewound = []
 
     def abort(self, epoch: int, handle: JsonObject) -> None:  # noqa: ARG002
         attempt = Attempt.named(handle["staged"])
@@ -150,12 +164,10 @@ class ObjectRows(Sink):
         self._remove(attempt)
 
     def rewind(self, epoch: int) -> None:
-        """One record takes all of it back at once; then manifests go, and files when they are old enough."""
+        """One record takes all of it back at once. Manifests go when as many epochs have come again, and
+        their files when those are old enough."""
         self._opened = self._openings.rewind(self._opened, epoch)
-        with self._cleaning_up("manifests that do not count any more"):
-            for number, generation in self._manifests():
-                if not self._opened.counts(generation, number):
-                    self._store.remove(_manifest(number, generation), f"go back to epoch {epoch}")
+        self._rewound = None
 
     def read(self, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
         published = self._published()
@@ -200,13 +212,14 @@ class ObjectRows(Sink):
                     yield f"{path} has {size} bytes, and {file['size']} by the manifest of epoch {number}"
 
     def maintain(self, age: timedelta, kept: JsonObject | None) -> Iterator[str]:
-        """Removes files that no manifest names: of attempts that failed, and of what was taken back."""
+        """Removes files that no manifest names: of attempts that failed, and of what was taken back and has
+        come again."""
         before = datetime.now(UTC) - age
         staged = {attempt.name for attempt in self._staging.attempts()}
         needed = {kept["staged"]} if kept else set()
         # Listed before the manifests are: what is committed meanwhile has its manifest by then.
         stored = self._store.list(_DATA, "look for files that nothing refers to")
-        named = {file["path"] for published in self._published() for file in self._read(*published)["files"]}
+        named = {file["path"] for one in self._manifests() for file in self._read(*one)["files"]}
         for path in stored:
             attempt = Attempt.named(path.split("/")[1])
             if attempt is None or attempt.began_at >= before or path in named:
