@@ -30,7 +30,7 @@ from headrace.model.ownership import Owner, Target
 from headrace.sinks import iceberg_audit, iceberg_views
 from headrace.sinks.cleanup import cleaning_up
 from headrace.sinks.contract import Epoch, Place, RowSink
-from headrace.sinks.iceberg_history import find_rollback, is_published, prepared_as
+from headrace.sinks.iceberg_history import find_rollback, is_published, make_handle, prepared_as
 from headrace.sinks.iceberg_maintenance import maintain_table
 from headrace.sinks.iceberg_names import Names
 from headrace.sinks.iceberg_places import catalog_of, read_rows, table_of, table_options
@@ -331,16 +331,8 @@ class IcebergSink(RowSink):
         snapshot = table.state().staged_as(staged_id)
         if snapshot is None:
             raise EndpointUnavailable(f"sink {self.name}: Spark wrote to {self._table} and staged nothing")
-        where = {"branch": staged_id, "base": snapshot.parentId()} if self._keys else {"wap_id": staged_id}
-        rows = int(snapshot.summary().get("added-records") or 0)
-        handle = {
-            "table": self._table,
-            **where,
-            "snapshot_id": int(snapshot.snapshotId()),
-            "sequence_number": int(snapshot.sequenceNumber()),
-            "rows": rows,
-        }
-        if rows:
+        handle = make_handle(self._table, snapshot, staged_id, is_view=bool(self._keys))
+        if handle["rows"]:
             return handle
         with self._cleaning_up("an epoch without rows"):
             table.remove_staged(table.state(), [staged_id])

@@ -1,7 +1,7 @@
-"""Whether an epoch that was published is still in the history of main.
+"""What a handle keeps of a staged epoch, and whether that is in the history of main.
 
 Iceberg's own procedures move main to another snapshot and leave the table's properties as they are, so the
-properties do not tell. Snapshots that expire are taken out of a history at its old end only.
+properties do not tell. A history ends where a snapshot has expired, and then what was before is not known.
 """
 
 from __future__ import annotations
@@ -11,6 +11,17 @@ from typing import Any
 from headrace.model.checkpoints import JsonObject
 from headrace.sinks.iceberg_names import Names
 from headrace.sinks.iceberg_tables import PUBLISHED_WAP_ID, State
+
+
+def make_handle(table: str, snapshot: Any, staged_id: str, *, is_view: bool) -> JsonObject:
+    where = {"branch": staged_id, "base": snapshot.parentId()} if is_view else {"wap_id": staged_id}
+    return {
+        "table": table,
+        **where,
+        "snapshot_id": int(snapshot.snapshotId()),
+        "sequence_number": int(snapshot.sequenceNumber()),
+        "rows": int(snapshot.summary().get("added-records") or 0),
+    }
 
 
 def prepared_as(handle: JsonObject) -> str:
