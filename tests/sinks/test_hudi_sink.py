@@ -229,7 +229,7 @@ def test_a_rewind_deletes_later_rows_which_nobody_brings_back(world: World) -> N
     for _ in range(2):
         successor.rewind(0)
         assert world.state() == [(1, 0), (2, 0)]
-    assert successor.committed() == {"offsets": 0}
+    assert (successor.committed(), successor.undone(0, handles[0])) == ({"offsets": 0}, "")
     world.sink().commit(1, handles[1])
     assert world.state() == [(1, 0), (2, 0)]
     world.append(1, fence=3, k5=55)
@@ -341,7 +341,7 @@ def test_maintenance_leaves_what_is_completed_meanwhile(
 @pytest.mark.full
 def test_the_last_epoch_is_known_when_it_was_archived(world: World) -> None:
     for epoch in range(3):
-        world.publish(epoch, k1=epoch)
+        last = world.publish(epoch, k1=epoch)
     few = {
         "hoodie.keep.min.commits": "2",
         "hoodie.keep.max.commits": "3",
@@ -354,6 +354,8 @@ def test_the_last_epoch_is_known_when_it_was_archived(world: World) -> None:
         list(sink.maintain(timedelta(0), None))
     assert len([name for name in world.timeline() if name.endswith(".commit")]) < 8
     assert world.sink("id").committed() == {"offsets": 2}
+    assert [name for name in world.timeline() if last["instant"] in name] == []
+    assert world.sink("id").undone(2, last) == ""
     assert world.state() == [(1, 2), (7, 7)]
 
 

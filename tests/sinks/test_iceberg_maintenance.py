@@ -32,13 +32,14 @@ def grow_old(world: World) -> None:
 @pytest.mark.full
 def test_small_files_become_few_and_old_snapshots_go(world: World) -> None:
     for epoch in range(6):
-        world.publish(epoch, k1=epoch, **{f"k{epoch + 2}": epoch})
+        last = world.publish(epoch, k1=epoch, **{f"k{epoch + 2}": epoch})
     before, state = world.data_files(), world.state()
     said = list(world.view().maintain(AT_ONCE, None))
     assert "6 data files became 1" in said
     assert any("snapshots were expired" in sentence for sentence in said)
     assert world.data_files() < before
     assert world.state() == state
+    assert world.view().undone(5, last) == ""
     world.publish(6, k1=6)
     assert world.state()[0] == (1, 6)
 

@@ -31,6 +31,7 @@ from headrace.sinks.contract import Epoch, Place, RowSink
 from headrace.sinks.delta_checkpoints import Checkpoints
 from headrace.sinks.delta_commit import DATA, add_actions, merge, refuse_taking_back, take_back
 from headrace.sinks.delta_reading import current_rows, data_files, has_rows, read_rows
+from headrace.sinks.delta_restores import find_restore
 from headrace.sinks.delta_table import Progress, Table, Tables
 from headrace.sinks.delta_upkeep import OWN, audit_table, keep_up
 from headrace.sinks.openings import check_fence, replaced, told
@@ -193,6 +194,10 @@ class DeltaSink(RowSink):
     def committed(self) -> JsonObject | None:
         table = self._tables.load()
         return None if table is None else self._checkpoints.read(table.progress.id)
+
+    def undone(self, epoch: int, handle: JsonObject) -> str:  # noqa: ARG002 - the log tells by the epoch
+        table = self._tables.load()
+        return "is not there any more" if table is None else find_restore(table, epoch)
 
     def maintain(self, age: timedelta, kept: JsonObject | None) -> Iterator[str]:
         return keep_up(self._tables, age, {kept["staged"]} if kept else set())

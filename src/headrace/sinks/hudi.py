@@ -197,6 +197,14 @@ class HudiSink(RowSink):
             checkpoint: JsonObject | None = self._last(self._table)[1]
             return checkpoint
 
+    def undone(self, epoch: int, handle: JsonObject) -> str:
+        with self._speaking("tell what it has"):
+            if not self._table.exists():
+                return "is not there any more"
+            if self._table.has_commit(handle["instant"]):
+                return ""
+            return f"was restored to before epoch {epoch}: instant {handle['instant']} was rolled back"
+
     def maintain(self, age: timedelta, kept: JsonObject | None) -> Iterator[str]:
         with self._speaking("be maintained"):
             if not self._table.exists():

@@ -210,6 +210,15 @@ class HudiTable:
         completed = timeline.filterCompletedInstants().getInstants()
         return [one.requestedTime() for one in pending], [one.requestedTime() for one in completed]
 
+    def has_commit(self, instant: str) -> bool:
+        """Whether it is completed, archived or not; one that was rolled back is neither."""
+        meta = self._meta()
+
+        def has(timeline: Any) -> bool:
+            return bool(timeline.getCommitsTimeline().filterCompletedInstants().containsInstant(instant))
+
+        return has(meta.getActiveTimeline()) or has(meta.getArchivedTimeline(instant))
+
     def commits(self) -> Iterator[tuple[str, dict[str, str]]]:
         """What was said with each commit, the last one first; also of those that were archived."""
         meta = self._meta()

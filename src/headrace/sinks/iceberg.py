@@ -30,6 +30,7 @@ from headrace.model.ownership import Owner, Target
 from headrace.sinks import iceberg_audit, iceberg_views
 from headrace.sinks.cleanup import cleaning_up
 from headrace.sinks.contract import Epoch, Place, RowSink
+from headrace.sinks.iceberg_history import find_rollback, is_published, make_handle, prepared_as
 from headrace.sinks.iceberg_maintenance import maintain_table
 from headrace.sinks.iceberg_names import Names
 from headrace.sinks.iceberg_places import catalog_of, read_rows, table_of, table_options
@@ -136,7 +137,7 @@ class IcebergSink(RowSink):
             if not self._exists():
                 return
             table = self._load()
-            state, kept = self._take_over(table, decided), _staged_id(handle) if handle else None
+            state, kept = self._take_over(table, decided), prepared_as(handle) if handle else None
 
             def is_left(staged_id: str) -> bool:
                 # Those of a later fence belong to somebody who took over from us while we slept.
@@ -193,14 +194,14 @@ class IcebergSink(RowSink):
             return
         with self._speaking(f"publish epoch {epoch}"), self._unless_gone(epoch, handle["table"]):
             table = JavaTable(self._spark, handle["table"])
-            staged_ids, candidate = [_staged_id(handle)], handle["snapshot_id"]
+            staged_ids, candidate = [prepared_as(handle)], handle["snapshot_id"]
             for _ in range(_TRIES):
                 state = table.state()
                 staged = state.snapshot(handle["snapshot_id"])
                 if self._is_settled(state, epoch, handle):
                     self._tidy(table, state, handle, staged_ids[1:])
                     return
-                if self._is_published(state, staged, handle):
+                if is_published(state, staged, handle):
                     checkpoint = None if staged is None else staged.summary().get(CHECKPOINT)
                     table.swap(state, None, self._told(epoch, checkpoint))
                     continue
@@ -223,7 +224,7 @@ class IcebergSink(RowSink):
         if handle:
             with self._speaking(f"abort epoch {epoch}"):
                 table = JavaTable(self._spark, handle["table"])
-                table.remove_staged(table.state(), [_staged_id(handle)])
+                table.remove_staged(table.state(), [prepared_as(handle)])
 
     def rewind(self, epoch: int) -> None:
         """Appended rows are found by the column that tells their epoch, and deleted. A view goes back to the
@@ -263,6 +264,14 @@ class IcebergSink(RowSink):
             table = self._find()
             told = None if table is None else table.state().told(self._names.checkpoint)
             return None if told is None else json.loads(told)
+
+    def undone(self, epoch: int, handle: JsonObject) -> str:
+        with self._speaking("tell what it has"):
+            table = self._find()
+            if table is None:
+                return "is not there any more"
+            is_same = handle["table"] == self._table  # of another one snapshots tell nothing
+            return find_rollback(table.state(), self._names, epoch, handle) if is_same else ""
 
     def maintain(self, age: timedelta, kept: JsonObject | None) -> Iterator[str]:
         with self._speaking("be maintained"):
@@ -322,10 +331,8 @@ class IcebergSink(RowSink):
         snapshot = table.state().staged_as(staged_id)
         if snapshot is None:
             raise EndpointUnavailable(f"sink {self.name}: Spark wrote to {self._table} and staged nothing")
-        where = {"branch": staged_id, "base": snapshot.parentId()} if self._keys else {"wap_id": staged_id}
-        rows = int(snapshot.summary().get("added-records") or 0)
-        handle = {"table": self._table, **where, "snapshot_id": int(snapshot.snapshotId()), "rows": rows}
-        if rows:
+        handle = make_handle(self._table, snapshot, staged_id, is_view=bool(self._keys))
+        if handle["rows"]:
             return handle
         with self._cleaning_up("an epoch without rows"):
             table.remove_staged(table.state(), [staged_id])
@@ -335,17 +342,7 @@ class IcebergSink(RowSink):
         """Whether nothing is left to publish: it is there, or was, and somebody has gone back from it."""
         if self._names.last_epoch(state) >= epoch:
             return True
-        return fence_of(_staged_id(handle)) < int(state.told(self._names.rewound) or 0)
-
-    def _is_published(self, state: State, staged: Any, handle: JsonObject) -> bool:
-        """By hand, with Iceberg's own procedure, which does not say so in the table's properties."""
-        for snapshot in state.history(state.main):
-            published = snapshot.summary().get(PUBLISHED_WAP_ID)
-            if snapshot.snapshotId() == handle["snapshot_id"] or published == _staged_id(handle):
-                return True
-            if staged is not None and snapshot.sequenceNumber() < staged.sequenceNumber():
-                return False
-        return False
+        return fence_of(prepared_as(handle)) < int(state.told(self._names.rewound) or 0)
 
     def _do_again(self, table: JavaTable, staged: Any, handle: JsonObject, staged_id: str) -> int:
         """Stages on top of what main has become meanwhile: by a compaction, or by rows of others."""
@@ -494,8 +491,3 @@ class IcebergSink(RowSink):
 
     def _speaking(self, what: str) -> AbstractContextManager[None]:
         return spark_failures(f"sink {self.name}: cannot {what} in {self._table}")
-
-
-def _staged_id(handle: JsonObject) -> str:
-    staged_id: str = handle.get("branch") or handle["wap_id"]
-    return staged_id

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from headrace.model.checkpoints import JsonObject, to_json
-from headrace.sinks.iceberg_tables import CHECKPOINT, EPOCH, ID, SINK, WRITER, State, fence_of
+from headrace.sinks.iceberg_tables import CHECKPOINT, EPOCH, ID, REWOUND, SINK, WRITER, State, fence_of
 
 PREFIX = "headrace-"
 """What all that we stage is called by."""
@@ -82,8 +82,16 @@ class Names:
 
     def epoch_of(self, snapshot: Any) -> int | None:
         """None if a snapshot is not ours."""
+        return self._number(snapshot, EPOCH)
+
+    def reached_by(self, snapshot: Any) -> int | None:
+        """The last epoch that the table had with a snapshot of ours, also one that took later ones back."""
+        rewound = self._number(snapshot, REWOUND)
+        return self._number(snapshot, EPOCH) if rewound is None else rewound
+
+    def _number(self, snapshot: Any, entry: str) -> int | None:
         summary = snapshot.summary()
         if summary.get(WRITER) != self.writer or summary.get(SINK) != self.sink:
             return None
-        epoch = summary.get(EPOCH)
-        return None if epoch is None else int(epoch)
+        found = summary.get(entry)
+        return None if found is None else int(found)

@@ -82,6 +82,9 @@ class ParquetSink(RowSink):
     def committed(self) -> JsonObject | None:
         return self._rows.committed()
 
+    def undone(self, epoch: int, handle: JsonObject) -> str:
+        return self._rows.undone(epoch, handle)
+
     def maintain(self, age: timedelta, kept: JsonObject | None) -> Iterator[str]:
         return self._rows.maintain(age, kept)
 

@@ -123,7 +123,12 @@ class FolderRows(Sink):
             for path in (*files, staged / _LABEL, *folders):
                 sync_path(path)
             self._sync_parents(staged)
-        return {"folder": str(self.folder), "staged": attempt.name, "rows": count}
+        return {
+            "folder": str(self.folder),
+            "staged": attempt.name,
+            "files": len(files),
+            "rows": count,
+        }
 
     def commit(self, epoch: int, handle: JsonObject) -> None:
         folder, name = Path(handle["folder"]), handle["staged"]
@@ -200,6 +205,17 @@ class FolderRows(Sink):
     def committed(self) -> JsonObject | None:
         published = sorted(self._published())
         return read_label(published[-1][1]).runtime_checkpoint if published else None
+
+    def undone(self, epoch: int, handle: JsonObject) -> str:
+        """As in `RowSink.undone`; epochs before files were counted have at least one."""
+        folder = self.folder / self._layout.folder(epoch)
+        with self._speaking("tell what it has"):
+            if not (folder / _LABEL).exists():
+                return f"has no epoch {epoch} any more: {folder.name}/{_LABEL} is not there"
+            if read_label(folder).id != handle["staged"]:
+                return f"has other rows of epoch {epoch} than were committed, in {folder.name}"
+            expected, found = handle.get("files", 1), sum(1 for _ in folder.rglob("*.parquet"))
+            return f"has {found} of {expected} files of epoch {epoch}" if found < expected else ""
 
     def maintain(self, age: timedelta, kept: JsonObject | None) -> Iterator[str]:
         """What whoever started last has staged is his, however old it is: he may wait for other sinks."""

@@ -187,6 +187,19 @@ class ObjectRows(Sink):
         published = self._published()
         return Label.of(self._read(*published[-1])).runtime_checkpoint if published else None
 
+    def undone(self, epoch: int, handle: JsonObject) -> str:
+        """As in `RowSink.undone`. What was prepared in a folder has no generation."""
+        path = _manifest(epoch, handle.get("generation", 0))
+        try:
+            manifest = json.loads(self._store.get(path, f"read the manifest of epoch {epoch}"))
+        except NoSuchObject:
+            return f"has no epoch {epoch} any more: {path} is not there"
+        if manifest["id"] != handle["staged"]:
+            return f"has other rows of epoch {epoch} than were committed, in {path}"
+        expected = {file["path"] for file in manifest["files"]}
+        missing = expected.difference(self._store.list(f"{_DATA}/{handle['staged']}", "look for files"))
+        return f"has no {min(missing)} of epoch {epoch} any more" if missing else ""
+
     def files(self) -> Iterator[ManifestFile]:
         for number, generation in self._published():
             for file in self._read(number, generation)["files"]:
