@@ -298,6 +298,14 @@ def test_a_sink_that_was_restored_from_an_older_copy_is_refused(
     with pytest.raises(ConfigError, match=r"lake\.orders has nothing, and by .* up to epoch 1: restore it"):
         scenario.run()
     shutil.move(right, place.folder)
+    if kind is ParquetPlace:
+        file = min(place.folder.glob("epoch-*1/*.parquet"))
+        file.rename(tmp_path / "moved.parquet")
+        with pytest.raises(
+            ConfigError, match=r"has \d+ of \d+ files of epoch 1, and had the rows of epoch 1"
+        ):
+            scenario.run()
+        (tmp_path / "moved.parquet").rename(file)
     scenario.write(60)
     assert [epoch.epoch for epoch in scenario.run().epochs] == [3]
     assert_sink_exact(scenario, place)

@@ -77,6 +77,8 @@ class State:
 
 def is_there(spark: SparkSession, name: str) -> bool:
     """Whether the catalog has a table, whatever the session remembers of it."""
+    # Loads the catalog by this session's settings; what follows would by those of whichever is active.
+    spark.catalog.tableExists(name)
     session: Any = spark
     found = session._jvm.org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(
         session._jsparkSession, name

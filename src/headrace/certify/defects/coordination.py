@@ -64,6 +64,11 @@ def _not_asked(*_: Any) -> dict[str, int]:
     return {}
 
 
+@defective(Recovery, "_refuse_undone", SINK_NOT_ASKED, lambda self, *_: self.name)
+def _not_missed(*_: Any) -> None:
+    """Nor that their last rows are gone."""
+
+
 @defective(RecoveryLog, "decide", HANDLE_LOST, _of_log)
 def _handle_lost(original: Replacement, self: RecoveryLog, decision: Decision, plan: Any = None) -> None:
     original(self, replace(decision, handles={}), plan)
