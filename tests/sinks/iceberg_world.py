@@ -82,7 +82,14 @@ class World:
         return sorted((row["id"], row["value"]) for row in rows)
 
     def branches(self) -> list[str]:
-        return sorted(name for name in self.table.metadata.refs if name != "main")
+        refs = self.table.metadata.refs.items()
+        return sorted(name for name, ref in refs if ref.snapshot_ref_type == "branch" and name != "main")
+
+    def hidden(self) -> list[str]:
+        """Tags of what was taken back."""
+        return sorted(
+            name for name, ref in self.table.metadata.refs.items() if ref.snapshot_ref_type == "tag"
+        )
 
     def data_files(self) -> int:
         folder = self.table.location().removeprefix("file://")

@@ -174,9 +174,9 @@ def test_parquet_in_a_bucket(s3_server: S3Server, s3_bucket: str, rows: Rows, lo
         successor.start(1, None, 2)
         assert logged()
         successor.rewind(0)
-        assert (found(), len(logged())) == ([0], 1)
+        assert (found(), logged()) == ([0], [])
         successor.commit(1, successor.prepare(an_epoch(1, fence=2), rows(1, 2)))
-        assert found() == [0, 10, 11]
+        assert (found(), len(logged())) == ([0, 10, 11], 2)
         why = ConfigError("this is what went wrong")
         with refusing(parquet_objects, "stage", why), pytest.raises(ConfigError, match="what went wrong"):
             sink().prepare(an_epoch(2), rows(2, 1))
@@ -184,8 +184,8 @@ def test_parquet_in_a_bucket(s3_server: S3Server, s3_bucket: str, rows: Rows, lo
     last = sink()
     last.start(1, None, 3)
     assert (store.list("_staged", "look"), found(), logged()) == ([], [0, 10, 11], [])
-    last.rewind(1)
-    assert len(store.list("_manifests", "look")) == 2
+    last.commit(2, last.prepare(an_epoch(2, fence=3), rows(2, 1)))
+    assert len(store.list("_manifests", "look")) == 3
 
 
 def test_parquet_in_a_folder(tmp_path: Path, rows: Rows, logged: Logged) -> None:
@@ -198,12 +198,19 @@ def test_parquet_in_a_folder(tmp_path: Path, rows: Rows, logged: Logged) -> None
         successor.start(1, None, 2)
         assert (len(logged()), len(staged(folder))) == (1, 1)
         successor.rewind(0)
-        assert (values(folder), len(logged())) == ([0], 1)
+        assert (values(folder), logged()) == ([0], [])
         broken = rows(1, 1).selectExpr("cast(raise_error('no such luck') as bigint) as value")
         with pytest.raises(UnexpectedFailure, match="Spark cannot write"):
             successor.prepare(an_epoch(1, fence=2), broken)
-    sink_of(folder).start(0, None, 3)
+        logged()
+        again = successor.prepare(an_epoch(1, fence=2), rows(1, 1))
+        successor.commit(1, again)
+        assert (values(folder), len(logged())) == ([0, 10], 1)
+    last = sink_of(folder)
+    last.start(1, again, 3)
     assert staged(folder) == []
+    last.commit(1, again)
+    assert (values(folder), list((folder / "_rewound").iterdir())) == ([0, 10], [])
 
 
 def test_hudi(tmp_path: Path, spark: SparkSession, logged: Logged) -> None:

@@ -112,6 +112,7 @@ def test_a_rewind_of_ours_is_no_rollback_and_one_to_before_it_is(world: World, r
         assert world.sink().undone(2, handle) == said
 
 
+@pytest.mark.full  # the same is tried with appended rows above
 def test_a_view_that_was_rolled_back_and_one_that_we_took_back(world: World) -> None:
     handles = [world.publish(epoch, k1=epoch) for epoch in range(2)]
     first = handles[0]["snapshot_id"]

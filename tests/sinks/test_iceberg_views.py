@@ -288,6 +288,11 @@ def test_a_rewind_goes_back_to_the_snapshot_of_an_epoch(world: World) -> None:
     assert world.state() == [(1, 10), (2, 20)]
     world.publish(1, fence=2, k2=22)
     assert world.state() == [(1, 10), (2, 22)]
+    assert [int(name.rpartition("_")[2]) for name in world.hidden()] == [2, 3]
+    world.publish(2, fence=2, k2=23)
+    assert [int(name.rpartition("_")[2]) for name in world.hidden()] == [3]
+    world.publish(3, fence=2, k2=24)
+    assert world.hidden() == []  # as many have come again
     successor.rewind(-1)
     assert (world.state(), successor.committed(), successor.current()) == ([], None, None)
 

@@ -34,7 +34,7 @@ from headrace.sinks.iceberg_history import find_rollback, is_published, make_han
 from headrace.sinks.iceberg_maintenance import maintain_table
 from headrace.sinks.iceberg_names import Names
 from headrace.sinks.iceberg_places import catalog_of, read_rows, table_of, table_options
-from headrace.sinks.iceberg_rewind import Rewinding
+from headrace.sinks.iceberg_rewind import Rewinding, release
 from headrace.sinks.iceberg_tables import (
     CHECKPOINT,
     EPOCH,
@@ -200,6 +200,8 @@ class IcebergSink(RowSink):
                 staged = state.snapshot(handle["snapshot_id"])
                 if self._is_settled(state, epoch, handle):
                     self._tidy(table, state, handle, staged_ids[1:])
+                    with self._cleaning_up("what was taken back and has come again"):
+                        release(table, state, self._names)
                     return
                 if is_published(state, staged, handle):
                     checkpoint = None if staged is None else staged.summary().get(CHECKPOINT)

@@ -57,6 +57,11 @@ class Names:
         readable = "-".join(re.sub(r"\W", "_", name, flags=re.ASCII) for name in (self.writer, self.sink))
         return f"{PREFIX}{readable}-{sha256(self._own.encode()).hexdigest()[:12]}-"
 
+    @property
+    def hidden(self) -> str:
+        """How tags begin that keep what was taken back; the last epoch that had come by then follows."""
+        return f"{PREFIX}rewound_{sha256(self._own.encode()).hexdigest()[:12]}_"
+
     def new_id(self, epoch: int, fence: int) -> str:
         return f"{self.prefix}{epoch}-{fence}-{uuid4().hex}"
 

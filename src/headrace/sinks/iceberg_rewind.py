@@ -78,10 +78,17 @@ class Rewinding:
             now, told = self.table.state(), self._told(state, epoch, kept)
             is_same = now.main == state.main and self.names.last_fence(now) <= self.fence
             without = [] if self.names.checkpoint in told else [self.names.checkpoint]
-            if is_same and self.table.swap(now, now.branch(branch), told, without=without, dropped=[branch]):
+            if is_same and self.table.swap(
+                now, now.branch(branch), told, without=without, dropped=[branch], tags=self._tag(state, epoch)
+            ):
                 return
             self.table.drop_branches([branch])
         raise EndpointUnavailable(f"{self.table.name} changes too often to go back to epoch {epoch}")
+
+    def _tag(self, state: State, epoch: int) -> dict[str, int]:
+        """Keeps what is taken back from expiring, until as many epochs have come again (`release`)."""
+        last = self.names.last_epoch(state)
+        return {f"{self.names.hidden}{last}": state.main} if state.main is not None and last > epoch else {}
 
     def _start(self, state: State, epoch: int) -> int | None:
         return self._whole(state) if epoch < 0 else self._before(state, epoch)
@@ -150,6 +157,13 @@ class Rewinding:
             told[self.names.epoch] = str(epoch)
             checkpoint = None if kept is None else kept.summary().get(CHECKPOINT)
         return told if checkpoint is None else {**told, self.names.checkpoint: checkpoint}
+
+
+def release(table: JavaTable, state: State, names: Names) -> None:
+    """Lets go what was taken back, once as many epochs have come again."""
+    last = names.last_epoch(state)
+    hidden = [name for name in state.references() if name.startswith(names.hidden)]
+    table.drop_tags([name for name in hidden if int(name.removeprefix(names.hidden)) <= last])
 
 
 def _of(snapshot: Any) -> dict[str, str]:

@@ -110,11 +110,12 @@ class JavaTable:
         *,
         without: Collection[str] = (),
         dropped: Collection[str] = (),
+        tags: Mapping[str, int] | None = None,
     ) -> bool:
         """Main gets this snapshot, and the table these properties, at once.
 
         False if the table is not as in `state` any more. `without` are properties, and `dropped` branches,
-        that go. No snapshot: main stays where it is.
+        that go; `tags` are new ones, with their snapshots. No snapshot: main stays where it is.
         """
         from py4j.protocol import Py4JJavaError
 
@@ -125,6 +126,9 @@ class JavaTable:
         builder = builder.removeProperties(self._set(without))
         for branch in dropped:
             builder = builder.removeRef(branch)
+        for tag, tagged in (tags or {}).items():
+            reference = self._jvm.org.apache.iceberg.SnapshotRef.tagBuilder(tagged).build()
+            builder = builder.setRef(tag, reference)
         try:
             self.java.operations().commit(state.base, builder.build())
         except Py4JJavaError as error:
@@ -161,6 +165,13 @@ class JavaTable:
             update = self.java.manageSnapshots()
             for name in names:
                 update = update.removeBranch(name)
+            update.commit()
+
+    def drop_tags(self, names: Sequence[str]) -> None:
+        if names:
+            update = self.java.manageSnapshots()
+            for name in names:
+                update = update.removeTag(name)
             update.commit()
 
     def expire(self, snapshots: Collection[int]) -> None:

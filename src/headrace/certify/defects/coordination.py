@@ -71,7 +71,7 @@ def _not_missed(*_: Any) -> None:
 
 @defective(RecoveryLog, "decide", HANDLE_LOST, _of_log)
 def _handle_lost(original: Replacement, self: RecoveryLog, decision: Decision, plan: Any = None) -> None:
-    original(self, replace(decision, handles={}), plan)
+    original(self, replace(decision, handles={}, evidence={}), plan)
 
 
 @defective(RecoveryLog, "open", DECIDED_IS_COMMITTED, _of_log)
