@@ -94,7 +94,7 @@ DAMAGES: dict[str, Callable[[Scenario], None]] = {
 @pytest.mark.parametrize(
     ("source", "damages"),
     [
-        pytest.param("collection", list(DAMAGES)[1:3], id="collection"),
+        pytest.param("collection", list(DAMAGES)[2:3], id="collection"),
         # The full tier has the others; tests/pipeline/test_resume.py does them to the rules alone.
         pytest.param("collection", list(DAMAGES), id="collection-all", marks=pytest.mark.full),
         pytest.param("kafka", list(DAMAGES)[:2], id="kafka", marks=pytest.mark.full),
@@ -128,6 +128,7 @@ def test_a_database_is_restored_from_an_older_dump(make_scenario: MakeScenario, 
     scenario.assert_exact(view())
 
 
+@pytest.mark.full  # tests/pipeline/test_resume.py has the rule: another history
 def test_a_database_is_restored_and_then_brought_back(make_scenario: MakeScenario, tmp_path: Path) -> None:
     """Its epochs have the numbers of those that came after it was restored, and are others."""
     scenario, view = make_scenario("collection", "sqlite")

@@ -80,6 +80,7 @@ def test_snapshots_have_expired(make_scenario: MakeScenario, tmp_path: Path) -> 
     scenario.assert_exact(view())
 
 
+@pytest.mark.full  # the test above has the order of things, and tests/pipeline/test_lag.py reads offsets
 def test_messages_have_expired(make_scenario: MakeScenario, tmp_path: Path) -> None:
     scenario, view = make_scenario("kafka", "sqlite")
     path = tmp_path / "view.db"
