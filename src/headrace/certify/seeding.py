@@ -48,6 +48,7 @@ MODULES = ("headrace.certify.defects.coordination", "headrace.certify.defects.en
 _LOST = r"documents? .*(is|are) not there|has \d+ of \d+ documents"
 _TWICE = "more than once"
 _LEFT = "left behind"
+_GONE = r"has no epoch \d+ any more"
 _UNKNOWN = "the recovery log ends with"
 
 
@@ -71,7 +72,7 @@ SEEDS = [
     Seed("killed in commit", (DECIDED_IS_COMMITTED,), "delta", _LOST),
     Seed("killed after commit", (COMMIT_AGAIN,), "parquet", _TWICE),
     Seed("killed while shards are taken over", (MARK_UNKNOWN,), "sqlite", "while it was taken over"),
-    Seed("killed again while recovering", (OPENING_FORGETS,), "parquet", _LOST),
+    Seed("killed again while recovering", (OPENING_FORGETS,), "parquet", f"{_LOST}|{_GONE}"),
     Seed("killed again while settling", (COMMIT_AGAIN,), "parquet", _TWICE),
     Seed("killed in abort", (LEFT_BEHIND,), "delta", _LEFT),
     *(Seed(f"killed at {message}", (BEGUN_IS_DECIDED,), "sqlite", _LOST) for message in MESSAGES[:-1]),
