@@ -292,6 +292,7 @@ def declared_types(scenario: Scenario) -> list[Any]:
         return database.execute("PRAGMA table_info(orders)").fetchall()
 
 
+@pytest.mark.full  # tests/pipeline/test_resume.py has the rule
 def test_an_epoch_that_one_shard_committed_is_finished_by_the_rules_that_it_began_by(
     make_scenario: MakeScenario,
 ) -> None:

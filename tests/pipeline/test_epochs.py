@@ -36,7 +36,8 @@ pytestmark = pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     ("source", "endpoint", "changes"),
     [
-        pytest.param("collection", "sqlite", (3, 1), id="collection-sqlite"),
+        pytest.param("collection", "sqlite", (3,), id="collection-sqlite"),
+        pytest.param("collection", "sqlite", (3, 1), id="collection-fewer", marks=pytest.mark.full),
         pytest.param("collection", "postgres", (4, 3, 1), id="collection-postgres", marks=pytest.mark.full),
         pytest.param("kafka", "sqlite", (4, 3, 1), id="kafka-sqlite", marks=pytest.mark.full),
         pytest.param("kafka", "postgres", (4, 3, 1), id="kafka-postgres", marks=pytest.mark.full),

@@ -59,16 +59,16 @@ def failure_of(scenario: Scenario, **changes: Any) -> HeadraceError:
     return recorder.runner.failures["view"]
 
 
+@pytest.mark.full  # tests/certify/test_decisive_faults.py runs all of them, with more done to them
 @pytest.mark.parametrize(
     ("kind", "with_view"),
     [
         pytest.param("iceberg", True, id="iceberg"),
-        # The others run in tests/certify/test_decisive_faults.py, with more done to them.
-        pytest.param("parquet", False, id="parquet", marks=pytest.mark.full),
-        pytest.param("kafka", False, id="kafka", marks=pytest.mark.full),
-        pytest.param("delta", True, id="delta", marks=pytest.mark.full),
-        pytest.param("hudi", False, id="hudi", marks=pytest.mark.full),
-        pytest.param("hudi", True, id="hudi-view", marks=pytest.mark.full),
+        pytest.param("parquet", False, id="parquet"),
+        pytest.param("kafka", False, id="kafka"),
+        pytest.param("delta", True, id="delta"),
+        pytest.param("hudi", False, id="hudi"),
+        pytest.param("hudi", True, id="hudi-view"),
     ],
 )
 def test_each_epoch_is_appended_once_and_a_view_has_one_row_for_each_key(
@@ -170,10 +170,10 @@ def test_a_connector_and_two_sinks_commit_as_one(make_scenario: MakeScenario, so
         assert_sink_exact(scenario, place)
 
 
-# After the decision, test_decisive_faults.py kills a real process.
+@pytest.mark.full  # tests/certify/test_decisive_faults.py does it to real processes
 @pytest.mark.parametrize(
     ("part", "step"),
-    [(Coordinator, "_decide"), pytest.param(Committing, "commit", marks=pytest.mark.full)],
+    [(Coordinator, "_decide"), (Committing, "commit")],
     ids=["before", "after"],
 )
 def test_a_crash_before_and_after_the_decision(
