@@ -17,7 +17,10 @@ from confluent_kafka.cimpl import NewTopic  # its typed home
 from devtools.java_server import JavaServer, java_command, write_properties
 from devtools.ports import free_port
 from devtools.server import ServerError, environment
+from headrace.errors import EndpointUnavailable
 from headrace.pipeline.jars import Jar, fetch_jars
+from headrace.sinks.kafka_calls import find_topic
+from headrace.sinks.kafka_options import ClientOptions
 
 _JARS = [
     Jar("org.apache.kafka", "kafka_2.13", "4.3.1"),
@@ -40,10 +43,18 @@ class KafkaBroker(JavaServer):
         return f"127.0.0.1:{self.port}"
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Returns when the topic is there; without this, no topic is."""
+        """Returns when the topic is there, and can be read; without this, no topic is."""
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
         admin = self._admin()  # by name, or it would be gone before the answer comes
         admin.create_topics([topic], operation_timeout=_ANSWER_SECONDS)[name].result(timeout=_ANSWER_SECONDS)
+        while not self._is_readable(name):  # the controller has it, and brokers hear of it a little later
+            time.sleep(0.05)
+
+    def _is_readable(self, topic: str) -> bool:
+        try:
+            return find_topic(ClientOptions.of({"bootstrap": self.bootstrap}), topic) is not None
+        except EndpointUnavailable:
+            return False
 
     def delete_topic(self, name: str) -> None:
         """Returns when the topic is gone."""

@@ -69,7 +69,7 @@ EITHER = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.processes)])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     if request.param == "folder":
         return World((tmp_path / "orders").as_uri(), {})
