@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
+from pyiceberg.catalog import load_catalog
+
 from headrace.cli import main
+from headrace.ingest.iceberg.settings import embedded_catalog
 
 FILE = """\
 collections:
@@ -41,10 +44,18 @@ materializations:
 
 
 def written(folder: Path, connector: str = "sqlite", config: str = "") -> Path:
+    """A file whose catalog is there, as after the first start of a server."""
+    make_catalog(folder / "data")
     path = folder / "headrace.yaml"
     config = config or f"{{path: {folder}/sales.db}}"
     path.write_text(FILE.format(folder=folder, connector=connector, config=config))
     return path
+
+
+def make_catalog(data: Path) -> None:
+    data.mkdir(exist_ok=True)
+    catalog = embedded_catalog(data)
+    load_catalog(catalog.name, **catalog.properties)
 
 
 def changed(path: Path, old: str, new: str) -> Path:

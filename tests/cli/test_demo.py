@@ -152,6 +152,7 @@ def test_the_file_that_the_demo_writes_is_valid(tmp_path: Path) -> None:
     folder.mkdir()
     places = Places(folder)
     places.write_file()
+    pipeline_files.make_catalog(folder / "data")
     answer = pipeline_files.run("validate", places.file)
     assert answer.returncode == 0, answer.stderr
     assert "guarantee: exactly-once" in answer.stdout

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.cli.pipeline_files import changed, run, sentence_of, written
+from devtools.kafka_broker import KafkaBroker
+from headrace.sinks.contract import Place
+from headrace.sinks.parquet_folder import FolderRows
+from headrace.sinks.parquet_layout import Layout
+from tests.cli.pipeline_files import changed, make_catalog, run, sentence_of, written
 from tests.pipeline.scenario import Scenario
 
 
@@ -136,6 +141,7 @@ def test_sinks_are_shown_with_where_they_go(tmp_path: Path) -> None:
     scenario.sinks = {"files": {"format": "parquet"}, "table": {"format": "iceberg"}}
     scenario.targets = {"files": "out", "table": {"location": "views.orders", "mode": "view"}}
     file = scenario.configure()
+    make_catalog(tmp_path / "data")
     answer = run("validate", file)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert f"sink files.orders: orders -> parquet {tmp_path.as_uri()}/out, appended" in answer.stdout
@@ -143,3 +149,48 @@ def test_sinks_are_shown_with_where_they_go(tmp_path: Path) -> None:
     assert "sink table (iceberg): exactly-once" in answer.stdout
     (found,) = json.loads(run("validate", file, "--json").stdout)["materializations"]
     assert list(found["sinks"]) == ["files.orders", "table.orders"]
+
+
+def test_a_catalog_that_is_not_there(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    shutil.rmtree(tmp_path / "data")
+    answer = run("validate", path, "sales")
+    assert sentence_of(answer) == (
+        f"headrace: materialization 'sales': source collection orders: there is no catalog at "
+        f"{tmp_path}/data/catalog.db: start `headrace serve` on its data folder, or correct its path"
+    )
+    assert "guarantee: exactly-once" in answer.stdout
+    (found,) = json.loads(run("validate", path, "sales", "--json").stdout)["materializations"]
+    assert [said.partition(":")[0] for said in found["unreachable"]] == ["source collection orders"]
+    assert not (tmp_path / "data").exists()
+
+
+def test_brokers_that_do_not_answer(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
+    path = changed(
+        written(tmp_path),
+        "fields: {",
+        "source: {kafka: {bootstrap: '127.0.0.1:1', topic: orders}}\n        fields: {",
+    )
+    assert re.fullmatch(
+        r"headrace: materialization 'sales': source kafka orders: Kafka at 127\.0\.0\.1:1 does not tell: .*",
+        sentence_of(run("validate", path, "sales")),
+    )
+    changed(path, "127.0.0.1:1", kafka_broker.bootstrap)
+    said = sentence_of(run("validate", path, "sales"))
+    assert "Unknown topic or partition" in said
+
+
+def test_a_sink_of_somebody_else(tmp_path: Path) -> None:
+    scenario = Scenario(tmp_path, "", {})
+    scenario.sinks = {"files": {"format": "parquet"}}
+    scenario.targets = {"files": "out"}
+    file = scenario.configure()
+    make_catalog(tmp_path / "data")
+    assert run("validate", file).returncode == 0
+    layout = Layout(Place((tmp_path / "out").as_uri(), "another", key=("id",)))
+    layout.root.objects()  # makes the folder
+    rows = FolderRows("files.orders", layout)
+    rows.start(None, None, 1)
+    rows.claim(layout.place.owner("lineage"), adopts=False)
+    assert "sink files.orders: " in (said := sentence_of(run("validate", file)))
+    assert "is written by materialization 'another': write to another table, or take this one over" in said

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -36,6 +39,8 @@ class Run:
     batches: list[Documents]
     """The rows that each epoch read."""
     reports: Reports
+    warnings: list[str]
+    """Of the recovery."""
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -49,7 +54,21 @@ def run(
     with opened(request.param, postgres_server, redis_server, kafka_broker) as pipelines:
         before = {name: read() for name, read in pipelines.reader.items()}
         batches = [*pipelines.description["written"], pipelines.write(MORE)]
-        yield Run(pipelines, before, batches, pipelines.run())
+        with warnings_of("headrace.pipeline.recovery") as warnings:
+            reports = pipelines.run()
+        yield Run(pipelines, before, batches, reports, warnings)
+
+
+@contextmanager
+def warnings_of(logger: str) -> Iterator[list[str]]:
+    found: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger(logger).addHandler(handler)
+    try:
+        yield found
+    finally:
+        logging.getLogger(logger).removeHandler(handler)
 
 
 def test_nobody_fails(run: Run) -> None:
@@ -63,6 +82,14 @@ def test_readers_had_the_decided_epoch_of_those_who_commit_first_alone(run: Run)
         connector = configured[name.partition("/")[0]].get("connector")
         epochs = 2 if connector in (*SERVED, "redis") else 1
         assert combine(COLLECTION, documents) == _expected(run.batches[:epochs]), name
+
+
+def test_one_line_says_that_more_is_known_from_now_on(run: Run) -> None:
+    for name in run.pipelines.names:
+        said = re.compile(
+            rf"materialization {name!r}: epoch \d+ was written by an earlier version; from now on"
+        )
+        assert any(map(said.match, run.warnings)), name
 
 
 def test_what_was_decided_is_not_run_again(run: Run) -> None:

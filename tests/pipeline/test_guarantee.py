@@ -9,8 +9,10 @@ import pytest
 
 from headrace.connectors.registry import find_connector
 from headrace.errors import ConfigError
+from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog
 from headrace.model.collections import Collection
-from headrace.pipeline.guarantee import Compiled, compile_guarantee, refuse_above
+from headrace.model.ownership import Target
+from headrace.pipeline.guarantee import Compiled, compile_guarantee, refuse_above, without_topic_ids
 from headrace.pipeline.settings import (
     BindingSettings,
     CollectionSource,
@@ -24,7 +26,15 @@ from headrace.pipeline.settings import (
     SinkTarget,
     Source,
 )
-from headrace.protocol.messages import Delivery, Validate, ValidateBinding, Validated, ValidatedBinding
+from headrace.protocol.messages import (
+    Delivery,
+    Durability,
+    Survival,
+    Validate,
+    ValidateBinding,
+    Validated,
+    ValidatedBinding,
+)
 
 AT_MOST, AT_LEAST, EFFECTIVELY, EXACTLY = Guarantee
 DEV, SINGLE, DISTRIBUTED = Profile
@@ -45,6 +55,10 @@ SUMMED = replace(
 )
 KAFKA = KafkaSource("localhost:9092", "orders")
 OWN = CollectionSource("orders")
+NOTHING_THERE = Target(exists=False)
+ELSEWHERE = Durability(Survival.HOST, "the log of a server")
+ON_HOST = Durability(Survival.PROCESS, "a file on this host")
+REST = CatalogSettings(properties={"type": "rest", "uri": "https://catalog.example", "warehouse": "lake"})
 
 
 def compiled(
@@ -52,11 +66,16 @@ def compiled(
     delivery: Delivery = Delivery.TRANSACTIONAL,
     profile: Profile = SINGLE,
     state: str = "file:///state",
+    durability: Durability = ELSEWHERE,
+    catalog: CatalogSettings = REST,
+    target: Target | None = NOTHING_THERE,
+    checkpoints: tuple[()] | None = (),
 ) -> Compiled:
     bindings = tuple(BindingSettings(ORDERS, source, {}) for source in sources or (OWN,))
     settings = MaterializationSettings("sales", "some", {}, bindings)
-    validated = Validated(tuple(ValidatedBinding({}, (), False, delivery) for _ in bindings))
-    return compile_guarantee(PipelineSettings((settings,), state, profile=profile), settings, validated)
+    answers = tuple(ValidatedBinding({}, (), False, delivery, target=target) for _ in bindings)
+    pipeline = PipelineSettings((settings,), state, profile=profile, catalog=catalog)
+    return compile_guarantee(pipeline, settings, Validated(answers, checkpoints, durability))
 
 
 @pytest.mark.parametrize(
@@ -151,9 +170,9 @@ def test_state_that_survives_nothing(
 @pytest.mark.parametrize("delivery", [Delivery.STAGED, Delivery.TRANSACTIONAL])
 def test_state_that_survives(delivery: Delivery) -> None:
     for profile, state, said in (
-        (SINGLE, "file:///state", "(the state survives the process)"),
-        (SINGLE, "s3://bucket", "(the state survives the process)"),
-        (DISTRIBUTED, "s3://bucket", "(the state survives the host)"),
+        (SINGLE, "file:///state", "kept in a folder on this host, which survives the process)"),
+        (SINGLE, "s3://bucket", "kept in object storage, which survives this host)"),
+        (DISTRIBUTED, "s3://bucket", "kept in object storage, which survives this host)"),
     ):
         result = compiled(LATE, delivery=delivery, profile=profile, state=state)
         assert result.guarantee is EXACTLY
@@ -184,7 +203,8 @@ def test_what_is_asked_for(wanted: Guarantee | None) -> None:
         refuse_above(settings, result)
     assert refused.value.message == (
         "materialization 'sales': guarantee: exactly-once cannot be had, since endpoint some: "
-        "effectively-once (a transaction that is sent again writes the same values again): "
+        "effectively-once (a transaction that is sent again writes the same values again; kept in the log of "
+        "a server, which survives this host): "
         "ask for less, or change that"
     )
 
@@ -246,11 +266,14 @@ def test_a_sink_in_a_folder_dies_with_its_host(
     settings = MaterializationSettings("sales", "", {}, (BindingSettings(ORDERS, OWN, {}),), sinks=(sink,))
     validated = Validated((ValidatedBinding({}, (), True, Delivery.STAGED),))
     state = "s3://bucket/state" if profile is DISTRIBUTED else "file:///state"
-    found = compile_guarantee(PipelineSettings((settings,), state, profile=profile), settings, validated)
+    pipeline = PipelineSettings((settings,), state, profile=profile, catalog=REST)
+    found = compile_guarantee(pipeline, settings, validated)
     assert found.guarantee is guarantee
     if guarantee is AT_MOST:
-        assert str(found.weakest).startswith(
-            "sink files (delta): at-most-once (a folder does not survive its host: name a bucket, or"
+        assert str(found.weakest) == (
+            "sink files (delta): at-most-once (what is prepared is committed once, when the epoch is "
+            "decided; kept in a folder on this host, which does not survive it: name a bucket, or write "
+            "`shared: true` if all hosts have it)"
         )
 
 
@@ -282,3 +305,87 @@ def test_a_source_that_begins_at_its_end_and_does_not_keep_where(source: FormatS
     assert compiled(source).guarantee is EXACTLY
     earliest = FormatSource("kafka", {"startingOffsets": "earliest"})
     assert compiled(earliest, state="s3://bucket/state", profile=DISTRIBUTED).guarantee is EXACTLY
+
+
+@pytest.mark.parametrize(
+    ("durability", "profile", "guarantee", "said"),
+    [
+        (ELSEWHERE, DISTRIBUTED, EXACTLY, "kept in the log of a server, which survives this host"),
+        (ON_HOST, SINGLE, EXACTLY, "kept in a file on this host, which survives the process"),
+        (ON_HOST, DISTRIBUTED, AT_MOST, "kept in a file on this host, which does not survive it"),
+        (
+            Durability(Survival.NOTHING, "memory"),
+            DEV,
+            AT_MOST,
+            "kept in memory, which may lose rows in a crash",
+        ),
+        (
+            Durability(Survival.NOTHING, "memory"),
+            SINGLE,
+            AT_MOST,
+            "kept in memory, which may lose rows in a crash",
+        ),
+        (Durability(), SINGLE, EXACTLY, "the connector does not say what rows survive"),
+        (Durability(), DISTRIBUTED, AT_MOST, "the connector does not say what rows survive"),
+    ],
+)
+def test_what_the_rows_of_an_endpoint_survive(
+    durability: Durability, profile: Profile, guarantee: Guarantee, said: str
+) -> None:
+    state = "s3://bucket/state" if profile is DISTRIBUTED else "file:///state"
+    found = compiled(durability=durability, profile=profile, state=state)
+    assert found.guarantee is guarantee
+    assert said in str(found.reasons[1])
+
+
+@pytest.mark.parametrize(
+    ("properties", "on_host"),
+    [
+        ({"uri": "sqlite:////data/catalog.db", "warehouse": "s3://bucket/lake"}, "a catalog that is a file"),
+        ({"uri": "postgresql://db/x", "warehouse": "file:///lake"}, "a warehouse that is a folder"),
+        ({"uri": "postgresql://db/x", "warehouse": "/lake"}, "a warehouse that is a folder"),
+        ({"type": "rest", "uri": "https://catalog.example", "warehouse": "lake"}, ""),
+        ({"uri": "postgresql://db/x", "warehouse": "s3://bucket/lake"}, ""),
+    ],
+)
+def test_a_catalog_on_the_host_dies_with_it(properties: dict[str, str], on_host: str) -> None:
+    catalog = CatalogSettings(properties=properties)
+    assert compiled(catalog=catalog).guarantee is EXACTLY
+    found = compiled(catalog=catalog, profile=DISTRIBUTED, state="s3://bucket/state")
+    assert found.guarantee is (AT_MOST if on_host else EXACTLY)
+    assert on_host in str(found.reasons[0])
+    from_kafka = compiled(KAFKA, catalog=catalog, profile=DISTRIBUTED, state="s3://bucket/state")
+    assert from_kafka.guarantee is EXACTLY
+
+
+def test_an_iceberg_sink_is_kept_as_its_catalog_is(tmp_path: Path) -> None:
+    sink = SinkSettings("lake", "iceberg", (SinkTarget("views.orders"),))
+    settings = MaterializationSettings("sales", "", {}, (BindingSettings(ORDERS, KAFKA, {}),), sinks=(sink,))
+    validated = Validated((ValidatedBinding({}, (), True, Delivery.STAGED),))
+    for catalog, profile, guarantee in (
+        (embedded_catalog(tmp_path), SINGLE, EXACTLY),
+        (embedded_catalog(tmp_path), DISTRIBUTED, AT_MOST),
+        (REST, DISTRIBUTED, EXACTLY),
+    ):
+        pipeline = PipelineSettings((settings,), "s3://bucket/state", profile=profile, catalog=catalog)
+        assert compile_guarantee(pipeline, settings, validated).guarantee is guarantee
+
+
+def test_an_endpoint_says_what_it_cannot_tell() -> None:
+    assert "told whose" not in str(compiled().reasons[1])
+    assert "it cannot be told whose a target is, so that another's is not refused" in str(
+        compiled(target=None).reasons[1]
+    )
+    assert "it has to be opened to be asked what it has" in str(compiled(checkpoints=None).reasons[1])
+    assert "opened" not in str(compiled(delivery=Delivery.STAGED, checkpoints=None).reasons[1])
+
+
+def test_brokers_without_topic_ids() -> None:
+    before = compiled(OWN, KAFKA)
+    assert without_topic_ids(before, []) == before
+    found = without_topic_ids(before, ["orders"])
+    assert found.guarantee is AT_MOST
+    assert str(found.weakest) == (
+        "source kafka orders: at-most-once (its brokers have no topic ids: one that is deleted and created "
+        "again is taken for the same)"
+    )

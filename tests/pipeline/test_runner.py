@@ -33,7 +33,7 @@ class FailingRunner(Runner):
 
     def keep_running(self) -> None:
         (one,) = self._settings.materializations
-        self._keep_running(None, one, None)  # type: ignore[arg-type]
+        self._keep_running(None, one, None, None)  # type: ignore[arg-type]
 
 
 def settings_of(folder: Path, **options: Any) -> PipelineSettings:

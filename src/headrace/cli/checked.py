@@ -10,7 +10,8 @@ from headrace.config import HeadraceConfig, Part, load_config
 from headrace.errors import ConfigError, HeadraceError, SchemaError
 from headrace.pipeline.guarantee import Compiled, compile_guarantee, guarantee_problem
 from headrace.pipeline.planning import Planned, plan
-from headrace.pipeline.settings import MaterializationSettings
+from headrace.pipeline.reachability import unreachable
+from headrace.pipeline.settings import MaterializationSettings, PipelineSettings
 
 # So begins what our connectors say of the endpoint's configuration.
 _OF_ENDPOINT = "endpoint: "
@@ -22,6 +23,11 @@ class Checked:
     settings: MaterializationSettings
     planned: Planned
     compiled: Compiled
+    pipeline: PipelineSettings
+
+    def unreachable(self) -> list[str]:
+        """Sentences on what does not answer, or is somebody else's."""
+        return list(unreachable(self.pipeline, self.settings, self.planned))
 
     def refuse_above(self) -> None:
         """Refuses a guarantee that cannot be had, at its line."""
@@ -43,4 +49,5 @@ def check_materializations(file: Path, names: Sequence[str]) -> Iterator[Checked
             if said.message.startswith(_OF_ENDPOINT):
                 path += ("config",)
             raise config.error(path, said.message.removeprefix(_OF_ENDPOINT)) from error
-        yield Checked(config, settings, planned, compile_guarantee(pipeline, settings, planned.validated))
+        compiled = compile_guarantee(pipeline, settings, planned.validated)
+        yield Checked(config, settings, planned, compiled, pipeline)

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.checked import Checked, check_materializations
+from headrace.errors import EndpointUnavailable
 from headrace.model.collections import DOCUMENT_FIELD
 from headrace.model.materializations import Binding
 from headrace.pipeline.settings import BindingSettings
@@ -42,21 +43,27 @@ class FieldVerdict(NamedTuple):
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def validate(file: Path, names: tuple[str, ...], as_json: bool) -> None:
-    """Asks the connectors of FILE what they think of it, and changes nothing.
+    """Asks everything that FILE names whether it can work, and changes nothing.
 
     Shows for each field of each binding whether it is stored, and why; and what each materialization
-    guarantees, link by link. NAME is a materialization; without one, all of them.
+    guarantees, link by link. Fails if a source, a sink or the state does not answer. NAME is a
+    materialization; without one, all of them.
     """
     console = Console(highlight=False)
-    checked = []
+    checked, shown, problems = [], [], []
     for one in check_materializations(file, names):
         checked.append(one)
+        unreachable = one.unreachable()
+        problems += [f"materialization {one.settings.name!r}: {said}" for said in unreachable]
+        shown.append(_as_json(one) | {"unreachable": unreachable})
         if not as_json:
             _show(console, one)
     if as_json:
-        click.echo(json.dumps({"materializations": [_as_json(one) for one in checked]}, indent=2))
+        click.echo(json.dumps({"materializations": shown}, indent=2))
     for one in checked:
         one.refuse_above()
+    if problems:
+        raise EndpointUnavailable("\nheadrace: ".join(problems))
 
 
 def _show(console: Console, checked: Checked) -> None:

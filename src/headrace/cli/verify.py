@@ -38,7 +38,8 @@ def verify(file: Path, names: tuple[str, ...], table: str | None, as_json: bool)
     """Audits what the materializations of FILE have committed, with readers other than the writer.
 
     Every epoch that the recovery log still knows is in each sink exactly once, no data file is in two
-    snapshots, and good and dead rows are what was read. With --table it looks at a table that need not be
+    snapshots, good and dead rows are what was read, and a connector's endpoint stands where the log does
+    and owns its tables. With --table it looks at a table that need not be
     ours: for data files that were added twice, and for gaps. Exits with 1 if anything is wrong.
     """
     if table and names:

@@ -1,14 +1,16 @@
 """What a materialization guarantees: that of its weakest link, computed before it starts.
 
-The links are its sources, its endpoint, the fence, and what the state survives (docs/guarantees.md).
+The links are its sources, its endpoint, its sinks, the fence, and the state (docs/guarantees.md). Each is
+judged by what a restart really uses: how rows are replayed, what they are kept in, and what that survives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from headrace.errors import ConfigError
+from headrace.ingest.iceberg.settings import kept_on_host
 from headrace.pipeline.folders import is_folder
 from headrace.pipeline.settings import (
     FILE_FORMATS,
@@ -22,7 +24,7 @@ from headrace.pipeline.settings import (
     SinkSettings,
     Source,
 )
-from headrace.protocol.messages import Delivery, Validated
+from headrace.protocol.messages import Delivery, Durability, Survival, Validated
 
 _STRENGTH = list(Guarantee)
 
@@ -50,7 +52,14 @@ _ENDPOINT = {
     Delivery.STAGED: (Guarantee.EXACTLY_ONCE, "what is staged is published once"),
     Delivery.TRANSACTIONAL: (Guarantee.EXACTLY_ONCE, "checkpoint and rows are committed as one"),
 }
-_SINK = (Guarantee.EXACTLY_ONCE, "what is prepared is committed once, when the epoch is decided")
+_SINK = "what is prepared is committed once, when the epoch is decided"
+_KEPT_BY = {"iceberg": "tables of a catalog", "kafka": "a topic"}
+_ENOUGH = {
+    Profile.DEV_LOCAL: (Survival.UNSAID, Survival.PROCESS, Survival.HOST),
+    Profile.SINGLE_NODE_DURABLE: (Survival.UNSAID, Survival.PROCESS, Survival.HOST),
+    Profile.DISTRIBUTED_DURABLE: (Survival.HOST,),
+}
+_SURVIVED = {Survival.PROCESS: "the process", Survival.HOST: "this host"}
 _FENCE = {
     Delivery.REPEATED: (Guarantee.AT_LEAST_ONCE, "the endpoint has none: a task that was replaced may write"),
     Delivery.REWRITTEN: (Guarantee.EXACTLY_ONCE, "the endpoint's: a task that was replaced writes no more"),
@@ -98,15 +107,28 @@ def compile_guarantee(
     # What sinks have staged is known to the recovery log alone.
     fenced = min(weakest, Delivery.STAGED, key=list(Delivery).index) if settings.sinks else weakest
     sources = dict.fromkeys(_source(pipeline, binding.source) for binding in settings.bindings)
-    endpoint = [Reason(f"endpoint {settings.connector}", *_ENDPOINT[weakest])] if settings.connector else []
     reasons = (
         *sources,
-        *endpoint,
-        *(_sink(pipeline.profile, sink) for sink in settings.sinks),
+        *([_endpoint(pipeline.profile, settings, validated, weakest)] if settings.connector else ()),
+        *(_sink(pipeline, sink) for sink in settings.sinks),
         Reason("fence", *_FENCE[fenced]),
         _profile(pipeline, settings, fenced),
     )
     return Compiled(min((reason.guarantee for reason in reasons), key=_STRENGTH.index), reasons)
+
+
+def without_topic_ids(compiled: Compiled, topics: Collection[str]) -> Compiled:
+    """What is left if the brokers of these topics have no topic ids, which only brokers can tell."""
+    if not topics:
+        return compiled
+    why = "its brokers have no topic ids: one that is deleted and created again is taken for the same"
+    lowered = tuple(
+        replace(reason, guarantee=Guarantee.AT_MOST_ONCE, why=why)
+        if reason.link in {f"source kafka {topic}" for topic in topics}
+        else reason
+        for reason in compiled.reasons
+    )
+    return Compiled(min((reason.guarantee for reason in lowered), key=_STRENGTH.index), lowered)
 
 
 def refuse_above(settings: MaterializationSettings, compiled: Compiled) -> None:
@@ -151,7 +173,11 @@ def _is_bucket(state: str) -> bool:
 def _source(pipeline: PipelineSettings, source: Source) -> Reason:
     match source:
         case CollectionSource(collection):
-            return Reason(f"source collection {collection}", Guarantee.EXACTLY_ONCE, "snapshots are replayed")
+            link = f"source collection {collection}"
+            on_host = kept_on_host(pipeline.catalog) if pipeline.catalog else ""
+            if on_host and pipeline.profile is Profile.DISTRIBUTED_DURABLE:
+                return Reason(link, Guarantee.AT_MOST_ONCE, f"snapshots are replayed; {_too_little(on_host)}")
+            return Reason(link, Guarantee.EXACTLY_ONCE, "snapshots are replayed")
         case KafkaSource(topic=topic):
             return Reason(f"source kafka {topic}", Guarantee.EXACTLY_ONCE, "offsets are replayed")
         case FormatSource(name, options, order_by=ordered_by):
@@ -167,20 +193,59 @@ def _source(pipeline: PipelineSettings, source: Source) -> Reason:
             return Reason(f"source {name}", guarantee, why)
 
 
-def _sink(profile: Profile, sink: SinkSettings) -> Reason:
+def _endpoint(
+    profile: Profile, settings: MaterializationSettings, validated: Validated, weakest: Delivery
+) -> Reason:
+    guarantee, why = _ENDPOINT[weakest]
+    kept = validated.durability
+    if kept.survives not in _ENOUGH[profile]:
+        guarantee = Guarantee.AT_MOST_ONCE
+    said = [why, _kept(kept, profile)]
+    if any(binding.target is None for binding in validated.bindings):
+        said.append("it cannot be told whose a target is, so that another's is not refused")
+    if weakest is Delivery.TRANSACTIONAL and validated.runtime_checkpoints is None:
+        said.append("it has to be opened to be asked what it has")
+    return Reason(f"endpoint {settings.connector}", guarantee, "; ".join(said))
+
+
+def _kept(kept: Durability, profile: Profile) -> str:
+    if kept.survives in _ENOUGH[profile] and kept.survives is not Survival.UNSAID:
+        return f"kept in {kept.mechanism}, which survives {_SURVIVED[kept.survives]}"
+    if kept.survives is Survival.PROCESS:
+        return _too_little(kept.mechanism)
+    if kept.survives is Survival.NOTHING:
+        return f"kept in {kept.mechanism}, which may lose rows in a crash"
+    return "the connector does not say what rows survive"
+
+
+def _too_little(mechanism: str) -> str:
+    """Of what the profile `distributed-durable` cannot count on."""
+    return f"kept in {mechanism}, which does not survive it"
+
+
+def _sink(pipeline: PipelineSettings, sink: SinkSettings) -> Reason:
     link = f"sink {sink.name} ({sink.format})"
     in_folder = any(target and is_folder(sink.format, target.location) for target in sink.targets)
-    if profile is Profile.DISTRIBUTED_DURABLE and in_folder and not sink.shared:
-        why = "a folder does not survive its host: name a bucket, or write `shared: true` if this one does"
-        return Reason(link, Guarantee.AT_MOST_ONCE, why)
-    return Reason(link, *_SINK)
+    on_host = "a folder on this host" if in_folder else ""
+    if sink.format == "iceberg" and pipeline.catalog is not None:
+        on_host = kept_on_host(pipeline.catalog)
+    if sink.shared or not on_host:
+        place = f"; kept in {_KEPT_BY.get(sink.format, 'storage that hosts share')}, which survives this host"
+        return Reason(link, Guarantee.EXACTLY_ONCE, _SINK + place)
+    if pipeline.profile is Profile.DISTRIBUTED_DURABLE:
+        advice = ": name a bucket, or write `shared: true` if all hosts have it" if in_folder else ""
+        return Reason(link, Guarantee.AT_MOST_ONCE, f"{_SINK}; {_too_little(on_host)}{advice}")
+    return Reason(link, Guarantee.EXACTLY_ONCE, f"{_SINK}; kept in {on_host}, which survives the process")
 
 
 def _profile(pipeline: PipelineSettings, settings: MaterializationSettings, delivery: Delivery) -> Reason:
     link = f"profile {pipeline.profile}"
     if pipeline.profile is not Profile.DEV_LOCAL:
-        survives = "the host" if pipeline.profile is Profile.DISTRIBUTED_DURABLE else "the process"
-        return Reason(link, Guarantee.EXACTLY_ONCE, f"the state survives {survives}")
+        place = "object storage" if _is_bucket(pipeline.state_url) else "a folder on this host"
+        survives = "this host" if _is_bucket(pipeline.state_url) else "the process"
+        return Reason(
+            link, Guarantee.EXACTLY_ONCE, f"the recovery log is kept in {place}, which survives {survives}"
+        )
     if delivery is Delivery.TRANSACTIONAL:
         why = "the state survives nothing, and is made anew from the endpoint's checkpoint"
         return Reason(link, Guarantee.EXACTLY_ONCE, why)

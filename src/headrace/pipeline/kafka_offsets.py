@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 EARLIEST, LATEST = -2, -1  # as Spark writes them
 _TIMEOUT_MS = 30_000
 _CLOSE_MS = 5_000
+_WITH_ID = " with id "
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # of a broker that has none
 _BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 
@@ -45,7 +46,12 @@ def topic_incarnation(spark: SparkSession, source: KafkaSource) -> str:
         raise
     finally:
         admin.close(java.time.Duration.ofMillis(_CLOSE_MS))
-    return f"topic {source.topic} of cluster {cluster}" + ("" if found == _NO_ID else f" with id {found}")
+    return f"topic {source.topic} of cluster {cluster}" + ("" if found == _NO_ID else f"{_WITH_ID}{found}")
+
+
+def has_topic_id(incarnation: str) -> bool:
+    """Returns whether brokers can tell the topic from another of the same name."""
+    return _WITH_ID in incarnation
 
 
 def end_offsets(spark: SparkSession, source: KafkaSource) -> dict[str, int]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -109,41 +110,59 @@ def _age(milliseconds: int | None) -> float:
     return 0.0 if milliseconds is None else max(0.0, time.time() - milliseconds / 1000)
 
 
+def check_topic(source: KafkaSource) -> None:
+    """Refuses a topic that is not there, or whose brokers do not answer. Its messages are left alone."""
+    with _looking_at(source) as consumer:
+        _partitions(consumer, source)
+
+
 def _of_kafka(source: KafkaSource, position: Mapping[str, Any] | None) -> tuple[int, float | None]:
+    with _looking_at(source) as consumer:
+        unread = _unread(consumer, source, position)
+        rows = sum(end - begin for begin, end in unread.values())
+        first = _first_time(consumer, source.topic, {at: begin for at, (begin, _) in unread.items()})
+    if rows and first is None:
+        return rows, None
+    return rows, _age(first)
+
+
+@contextmanager
+def _looking_at(source: KafkaSource) -> Iterator[Consumer]:
     try:
         from confluent_kafka import Consumer, KafkaException
     except ImportError:
-        raise ConfigError("for the lag of Kafka, pip install 'headrace[kafka]'") from None
+        raise ConfigError("to ask Kafka without Spark, pip install 'headrace[kafka]'") from None
     options = {**client_options(source), **_LOOKING}
     try:
         consumer = Consumer(options)
     except KafkaException as error:
         raise ConfigError(f"Kafka's options are not for this client: {error.args[0].str()}") from None
     try:
-        unread = _unread(consumer, source, position)
-        rows = sum(end - begin for begin, end in unread.values())
-        first = _first_time(consumer, source.topic, {at: begin for at, (begin, _) in unread.items()})
+        yield consumer
     except KafkaException as error:
         raise ConfigError(f"Kafka at {source.bootstrap} does not tell: {error.args[0].str()}") from None
     finally:
         consumer.close()
-    if rows and first is None:
-        return rows, None
-    return rows, _age(first)
+
+
+def _partitions(consumer: Consumer, source: KafkaSource) -> list[int]:
+    from confluent_kafka import KafkaException
+
+    topic = consumer.list_topics(source.topic, timeout=_TIMEOUT).topics[source.topic]
+    if topic.error is not None:
+        raise KafkaException(topic.error)
+    return list(topic.partitions)
 
 
 def _unread(
     consumer: Consumer, source: KafkaSource, position: Mapping[str, Any] | None
 ) -> dict[int, tuple[int, int]]:
     """The first offset that was not read, and the end, of each partition that has such."""
-    from confluent_kafka import KafkaException, TopicPartition
+    from confluent_kafka import TopicPartition
 
-    topic = consumer.list_topics(source.topic, timeout=_TIMEOUT).topics[source.topic]
-    if topic.error is not None:
-        raise KafkaException(topic.error)
     begins, otherwise = _begins(source, position)
     unread = {}
-    for partition in topic.partitions:
+    for partition in _partitions(consumer, source):
         low, high = consumer.get_watermark_offsets(TopicPartition(source.topic, partition), timeout=_TIMEOUT)
         begin = int(begins.get(str(partition), otherwise))
         begin = high if begin == _LATEST else max(low, begin)

@@ -30,7 +30,7 @@ from headrace.pipeline.runtime_checkpoint import (
 )
 from headrace.pipeline.sources import Reading, check_starts, starts_of
 from headrace.pipeline.spark_checkpoint import CheckpointFolder
-from headrace.pipeline.targets import Asked, AskedTarget, SinkTarget, TargetRules
+from headrace.pipeline.targets import MARKED_SINCE, Asked, AskedTarget, SinkTarget, TargetRules
 from headrace.sinks.contract import Sink
 
 if TYPE_CHECKING:
@@ -101,6 +101,13 @@ class Recovery:
         if resume.moves_log:
             self._move_log(resume)
         self._fence_previous_tasks(resume)
+        if resume.done.epoch >= 0 and resume.done.version < MARKED_SINCE:
+            log.warning(
+                "materialization %r: epoch %d was written by an earlier version; from now on its sources and "
+                "targets are known by more than their names, and another one of the same name is refused",
+                self.name,
+                resume.done.epoch,
+            )
         return resume
 
     def _ask(self) -> Asked:
@@ -116,18 +123,18 @@ class Recovery:
                 for binding, one in zip(self.bindings, validated.bindings, strict=True)
                 if one.target is not None
             ]
-        committed = self._in_sinks()
-        sinks = [
-            SinkTarget(
-                f"sink {sink.name}, {sink.place.location},",
-                target,
-                sink.place.owner(""),
-                committed[sink.name],
-            )
-            for sink in self.row_sinks
-            if (target := sink.inspect()) is not None
-        ]
+        sinks = [found for sink in self.row_sinks if (found := self._ask_sink(sink)) is not None]
         return Asked(endpoint, targets, sinks)
+
+    def _ask_sink(self, sink: BindingSink) -> SinkTarget | None:
+        """What another materialization has committed there is nothing to compare with."""
+        target = sink.inspect()
+        is_others = target is not None and target.owner and target.owner.materialization != self.name
+        committed = None if is_others else self._in_sink(sink)
+        if target is None:
+            return None
+        where = f"sink {sink.name}, {sink.place.location},"
+        return SinkTarget(where, target, sink.place.owner(""), committed)
 
     def _refuse(self, asked: Asked, recovered: Recovered, folder: CheckpointFolder, *, is_new: bool) -> str:
         """Refuses what cannot be right, as far as that can be told before sinks are started.
@@ -220,13 +227,14 @@ class Recovery:
 
     def _in_sinks(self) -> dict[str, RuntimeCheckpoint | None]:
         """Returns what readers see of each sink; None for one that has nothing, or cannot report it."""
-        found: dict[str, RuntimeCheckpoint | None] = {}
-        for sink in self.row_sinks:
-            raw, where = sink.committed(), f"materialization {self.name!r}, sink {sink.name}"
-            found[sink.name] = None if raw is None else self._checkpoint(raw, where)
+        found = {sink.name: self._in_sink(sink) for sink in self.row_sinks}
         if self.connector is not None and self.connector.opened is None and self.has_staged_rows:
             found[self.connector.name] = None  # what it has staged is known to the log alone
         return found
+
+    def _in_sink(self, sink: BindingSink) -> RuntimeCheckpoint | None:
+        raw, where = sink.committed(), f"materialization {self.name!r}, sink {sink.name}"
+        return None if raw is None else self._checkpoint(raw, where)
 
     def _had_rows(self, committed: Mapping[str, RuntimeCheckpoint | None], last: int) -> dict[str, int]:
         """Finds the last epoch up to `last` that brought rows to sinks that stand before it."""

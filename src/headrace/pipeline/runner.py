@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +16,9 @@ from headrace.ingest.iceberg.settings import CatalogSettings, missing_file
 from headrace.pipeline.coordinator import Patience
 from headrace.pipeline.dead_letters import make_dead_letter_sink
 from headrace.pipeline.folders import refuse_folders
-from headrace.pipeline.guarantee import Compiled, compile_guarantee, refuse_above
+from headrace.pipeline.guarantee import Compiled, compile_guarantee, refuse_above, without_topic_ids
 from headrace.pipeline.kafka_groups import KafkaGroups
+from headrace.pipeline.kafka_offsets import has_topic_id
 from headrace.pipeline.pipeline import Pipeline
 from headrace.pipeline.places import check_state, checkpoint_folder, open_recovery_log
 from headrace.pipeline.planning import Planned, apply, plan
@@ -25,11 +26,12 @@ from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.session import make_session
 from headrace.pipeline.settings import (
     CollectionSource,
+    KafkaSource,
     MaterializationSettings,
     PipelineSettings,
     Profile,
 )
-from headrace.pipeline.sources import STARTS, open_sources, table_of
+from headrace.pipeline.sources import STARTS, Reading, open_sources, table_of
 from headrace.pipeline.spark_catalogs import own_session
 from headrace.pipeline.spark_checkpoint import read_offsets
 from headrace.pipeline.spark_failures import failure_of
@@ -113,10 +115,10 @@ class Runner:
             threading.Thread(
                 # A session for all starts of a materialization: sinks set options on it for a while.
                 target=self._keep_running,
-                args=(own_session(spark, self._settings.catalog), one, planned),
+                args=(own_session(spark, self._settings.catalog), one, planned, compiled),
                 name=f"headrace-{one.name}",
             )
-            for one, planned, _ in plans
+            for one, planned, compiled in plans
         ]
         for thread in threads:
             thread.start()
@@ -136,7 +138,9 @@ class Runner:
         refuse_above(one, compiled)
         return planned, compiled
 
-    def _keep_running(self, spark: SparkSession, one: MaterializationSettings, planned: Planned) -> None:
+    def _keep_running(
+        self, spark: SparkSession, one: MaterializationSettings, planned: Planned, compiled: Compiled
+    ) -> None:
         """Until it has ended, or nothing helps: an error that stays, too many attempts, or being stopped."""
         pauses, failed = self._patience.pauses(), 0
         epochs = 0
@@ -149,7 +153,7 @@ class Runner:
         while not self._stopping.is_set():
             epochs = 0
             try:
-                self._try_once(spark, one, planned, on_epoch)
+                self._try_once(spark, one, planned, compiled, on_epoch)
             except Transient as error:
                 if epochs:
                     pauses, failed = self._patience.pauses(), 0
@@ -187,11 +191,12 @@ class Runner:
         spark: SparkSession,
         one: MaterializationSettings,
         planned: Planned,
+        compiled: Compiled,
         on_epoch: Callable[[EpochProgress], None],
     ) -> None:
         """As `_run_once`, but that what Spark or a catalog raises is one of our errors."""
         try:
-            self._run_once(spark, one, planned, on_epoch)
+            self._run_once(spark, one, planned, compiled, on_epoch)
         except HeadraceError:
             raise
         except Exception as error:
@@ -203,6 +208,7 @@ class Runner:
         spark: SparkSession,
         one: MaterializationSettings,
         planned: Planned,
+        compiled: Compiled,
         on_epoch: Callable[[EpochProgress], None],
     ) -> None:
         if not self._wait_for_tables(spark, one):
@@ -230,11 +236,13 @@ class Runner:
                 groups.follow(read_offsets(folder, progress.epoch))
 
             starts = recovery_log.read().plan.get(STARTS)
+            readings = open_sources(spark, one, self._settings.catalog, starts, accepts_loss)
+            self._check_topic_ids(one, compiled, readings)
             pipeline = Pipeline(
                 spark,
                 one,
                 planned,
-                open_sources(spark, one, self._settings.catalog, starts, accepts_loss),
+                readings,
                 recovery_log,
                 folder,
                 dead_letters,
@@ -253,6 +261,21 @@ class Runner:
                 pipeline.run()
             finally:
                 del self._running[one.name]
+
+    def _check_topic_ids(
+        self, one: MaterializationSettings, compiled: Compiled, readings: Sequence[Reading]
+    ) -> None:
+        """Lowers the guarantee, or refuses, where brokers cannot tell a topic from another of its name."""
+        sources = [binding.source for binding in one.bindings]
+        topics = [
+            source.topic
+            for source, reading in zip(sources, readings, strict=True)
+            if isinstance(source, KafkaSource) and not has_topic_id(reading.incarnation())
+        ]
+        lowered = without_topic_ids(compiled, topics)
+        refuse_above(one, lowered)
+        if lowered != compiled:
+            self._reporter.planned(one.name, lowered, "")
 
     def _wait_for_tables(self, spark: SparkSession, one: MaterializationSettings) -> bool:
         """A collection has a table once something was committed to it. False if we are told to stop first."""

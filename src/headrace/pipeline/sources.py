@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -298,7 +298,7 @@ def _kafka(
         options["maxOffsetsPerTrigger"] = str(limits.rows)
     stream = spark.readStream.format("kafka").options(**options).load().select("value", "partition", "offset")
     description = f"kafka topic {source.topic}"
-    incarnation = partial(topic_incarnation, spark, source)
+    incarnation = cache(partial(topic_incarnation, spark, source))
     begins = {} if starting == "earliest" else json.loads(starting).get(source.topic, {})
 
     def lost(position: JsonObject | None, was_read: bool) -> Lost | None:

@@ -99,6 +99,28 @@ class Delivery(StrEnum):
     """It takes effect once: the endpoint commits runtime checkpoint and rows as one, and keeps a fence."""
 
 
+class Survival(StrEnum):
+    """What rows survive that an endpoint has committed."""
+
+    UNSAID = "unsaid"
+    """The connector does not say."""
+    NOTHING = "nothing"
+    """A crash of the endpoint may lose them."""
+    PROCESS = "process"
+    """A restart of the endpoint, and not the loss of the host that it is on."""
+    HOST = "host"
+    """The loss of the host that the pipeline runs on."""
+
+
+@dataclass(frozen=True)
+class Durability:
+    """What keeps the rows of an endpoint, and what they survive by it."""
+
+    survives: Survival = Survival.UNSAID
+    mechanism: str = ""
+    """What they are kept in, in words."""
+
+
 @dataclass(frozen=True)
 class RowLimits:
     """What an endpoint cannot take in a row that the schema allows: such a row is invalid, and never sent."""
@@ -129,6 +151,7 @@ class Validated:
     runtime_checkpoints: tuple[JsonObject, ...] | None = None
     """What the endpoint has of this materialization, one for each range of keys, as Open would answer and
     without opening anything; empty: nothing. None: it keeps none, or the connector does not say."""
+    durability: Durability = Durability()
 
 
 @dataclass(frozen=True)

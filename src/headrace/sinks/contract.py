@@ -150,6 +150,15 @@ class RowSink(Sink):
     def read(cls, place: Place, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
         """Rows of the writer that are committed, of one epoch or of all, in no order and without Spark."""
 
+    @classmethod
+    def look(cls, name: str, place: Place) -> Owner | None:  # noqa: ARG003
+        """Who owns the place, for somebody who has no Spark; changes nothing there.
+
+        None if the place does not say, or if the format cannot tell without Spark. Raises why a place cannot
+        be reached.
+        """
+        return None
+
     def inspect(self) -> Target | None:
         """What is in the place now; None if the format cannot tell. Changes nothing there, not even a fence.
 

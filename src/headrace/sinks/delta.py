@@ -71,6 +71,12 @@ class DeltaSink(RowSink):
         return cls(name, place, spark)
 
     @classmethod
+    def look(cls, name: str, place: Place) -> Owner | None:
+        root = _root(place)
+        table = Tables(root, place.writer, name).load()
+        return None if table is None or place.owned else read_mark(name, root.url, table.mark)
+
+    @classmethod
     def read(cls, place: Place, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
         return read_rows(place, Tables(_root(place), place.writer, "reader"), columns, epoch)
 

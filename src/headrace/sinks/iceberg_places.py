@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
 from pyiceberg.table import Table
 
 from headrace.errors import ConfigError, EndpointUnavailable
-from headrace.ingest.iceberg.settings import CatalogSettings
+from headrace.ingest.iceberg.settings import CatalogSettings, missing_file
 from headrace.sinks.contract import Place
 
 _OPTIONS = ("write.", "read.", "commit.", "history.")
@@ -49,9 +49,11 @@ def table_options(place: Place) -> dict[str, str]:
 def load_table(place: Place) -> Table | None:
     """pyiceberg's; None if there is none."""
     catalog = catalog_of(place)
+    if problem := missing_file(catalog):
+        raise ConfigError(problem)
     try:
         return load_catalog(catalog.name, **catalog.properties).load_table(table_of(place.location, catalog))
-    except NoSuchTableError:
+    except (NoSuchTableError, NoSuchNamespaceError):
         return None
     except Exception as error:
         raise EndpointUnavailable(

@@ -84,12 +84,13 @@ class KafkaSink(RowSink):
                 f"{place.location!r} is a Kafka topic, to which rows are appended: make it compacted and set "
                 "the option key, and it keeps the last row of each key"
             )
-        for package in ("confluent_kafka", "fastavro"):
-            if find_spec(package) is None:
-                raise ConfigError(
-                    "the format kafka needs packages that are not installed: pip install headrace[kafka]"
-                )
+        _refuse_missing_packages()
         return cls(name, place)
+
+    @classmethod
+    def look(cls, name: str, place: Place) -> Owner | None:
+        _refuse_missing_packages()
+        return cls(name, place).inspect().owner
 
     @classmethod
     def read(cls, place: Place, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
@@ -361,6 +362,14 @@ class KafkaSink(RowSink):
                 materialization=self._writer,
                 fence=self._fence,
                 taken_by=str(fence),
+            )
+
+
+def _refuse_missing_packages() -> None:
+    for package in ("confluent_kafka", "fastavro"):
+        if find_spec(package) is None:
+            raise ConfigError(
+                "the format kafka needs packages that are not installed: pip install headrace[kafka]"
             )
 
 

@@ -42,6 +42,10 @@ class ParquetSink(RowSink):
         return cls(name, place)
 
     @classmethod
+    def look(cls, name: str, place: Place) -> Owner | None:
+        return cls(name, place).inspect().owner
+
+    @classmethod
     def read(cls, place: Place, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:
         return _rows("reader", Layout(place)).read(columns, epoch)
 

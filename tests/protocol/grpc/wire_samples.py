@@ -14,6 +14,7 @@ from google.protobuf.message import Message as ProtoMessage
 from headrace.model.collections import Collection
 from headrace.model.key_range import KeyRange
 from headrace.model.materializations import Binding, Materialization
+from headrace.model.ownership import Mode, Owner, Target
 from headrace.protocol.grpc import specs
 from headrace.protocol.grpc.gen import materialize_pb2 as pb
 from headrace.protocol.grpc.transactions import Codec
@@ -24,6 +25,8 @@ from headrace.protocol.messages import (
     Apply,
     Constraint,
     ConstraintKind,
+    Delivery,
+    Durability,
     Flush,
     Flushed,
     Load,
@@ -32,11 +35,13 @@ from headrace.protocol.messages import (
     Opened,
     Request,
     Response,
+    RowLimits,
     Spec,
     Specified,
     StartCommit,
     StartedCommit,
     Store,
+    Survival,
     Validate,
     ValidateBinding,
     Validated,
@@ -156,6 +161,25 @@ CALLS: dict[str, tuple[object, Encode, Decode, type[ProtoMessage]]] = {
                 ValidatedBinding(CONSTRAINTS, ("main", "everything"), delta_updates=False),
                 ValidatedBinding({}, ("main", "deltas"), delta_updates=True),
             )
+        ),
+        specs.encode_validated,
+        specs.decode_validated,
+        pb.ValidateResponse,
+    ),
+    "validated_in_full": (
+        Validated(
+            (
+                ValidatedBinding(
+                    CONSTRAINTS,
+                    ("main", "everything"),
+                    delta_updates=False,
+                    delivery=Delivery.TRANSACTIONAL,
+                    limits=RowLimits(refuses_nul=True, max_key_bytes=2000),
+                    target=Target(True, True, Owner("wire", "lineage", ("id",), Mode.VIEW)),
+                ),
+            ),
+            ({"epoch": 3},),
+            Durability(Survival.HOST, "the log of a server"),
         ),
         specs.encode_validated,
         specs.decode_validated,

@@ -14,6 +14,7 @@ from headrace.connectors.files.config import FilesEndpoint
 from headrace.connectors.files.failures import StoreFailures
 from headrace.connectors.files.storage import Sink, Storage, StoredObject
 from headrace.errors import ConfigError, EndpointUnavailable
+from headrace.protocol.messages import Durability, Survival
 
 # The library's own retries are kept short: the runtime tries again from the last checkpoint.
 _RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
@@ -26,6 +27,8 @@ _MOST_COPIED_BYTES = 5_000_000_000  # S3 copies no more than 5 GiB in one reques
 
 class Bucket(Storage):
     """Puts and copies are atomic to readers here, by what these services promise."""
+
+    durability = Durability(Survival.HOST, "object storage")
 
     def __init__(self, endpoint: FilesEndpoint) -> None:
         self._failures = StoreFailures(endpoint)

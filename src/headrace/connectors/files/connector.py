@@ -73,7 +73,7 @@ class FilesConnector(Connector):
         storage = self.open_storage(request.endpoint)
         bindings = tuple(self._validate_binding(binding, storage) for binding in request.bindings)
         _check_prefixes([binding.resource_path[0] for binding in bindings])
-        return Validated(bindings)
+        return Validated(bindings, durability=storage.durability)
 
     def _validate_binding(self, binding: ValidateBinding, storage: Storage) -> ValidatedBinding:
         resource = read_config(FilesResource, binding.resource, "resource")

@@ -13,10 +13,13 @@ from uuid import uuid4
 from headrace.connectors.files.storage import Sink, Storage, StoredObject
 from headrace.durable import sync_path
 from headrace.errors import EndpointError, EndpointUnavailable
+from headrace.protocol.messages import Durability, Survival
 
 
 class Folder(Storage):
     """Files are synced with their folders, and linked into place, which is atomic and never overwrites."""
+
+    durability = Durability(Survival.PROCESS, "a folder on this host")
 
     def __init__(self, root: Path) -> None:
         self._root = root

@@ -7,6 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import ClassVar
+
+from headrace.protocol.messages import Durability
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Storage(ABC):
 
     What a method has done outlives the machine when it returns.
     """
+
+    durability: ClassVar[Durability]
 
     def prepare(self, folders: Iterable[str]) -> None:  # noqa: B027 - most stores have no folders
         """Makes folders, where a store has such."""

@@ -18,6 +18,7 @@ from headrace.connectors.sql.database import Database
 from headrace.connectors.sql.dialect import quote, quote_path
 from headrace.connectors.sql.tables import Column, Table
 from headrace.errors import EndpointError, HeadraceError
+from headrace.protocol.messages import Durability, Survival
 from headrace.protocol.packed_rows import from_tuple_type
 
 SETTINGS = {
@@ -199,6 +200,12 @@ class PostgresDatabase(Database):
             "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended($1, 0))",
             name,
         )
+
+    def durability(self) -> Durability:
+        ((syncs,),) = self.query("SELECT pg_catalog.current_setting('fsync')")
+        if syncs == "off":
+            return Durability(Survival.PROCESS, "the write-ahead log of PostgreSQL (`fsync = off`)")
+        return Durability(Survival.HOST, "the write-ahead log of PostgreSQL")
 
     def table(self, path: Sequence[str]) -> Table | None:
         rows = self.query(_DESCRIBE_TABLE, *path)

@@ -13,6 +13,7 @@ from headrace.connectors.config import read_config
 from headrace.connectors.redis.changes import Change, plan
 from headrace.connectors.redis.config import RedisEndpoint, RedisResource
 from headrace.connectors.redis.constraints import constrain
+from headrace.connectors.redis.durability import durability_of
 from headrace.connectors.redis.fence import install_fence
 from headrace.connectors.redis.layouts import (
     LAYOUTS_KEY,
@@ -64,6 +65,7 @@ class RedisConnector(Connector):
         resources = [read_config(RedisResource, binding.resource, "resource") for binding in request.bindings]
         with Session(read_config(RedisEndpoint, request.endpoint, "endpoint")) as session:
             layouts, stored = read_layouts(session), read_stored(session)
+            durability = durability_of(session)
         check_prefixes([resource.prefix for resource in resources], layouts)
         return Validated(
             tuple(
@@ -71,7 +73,8 @@ class RedisConnector(Connector):
                     binding, resource, layouts, target_of(request.name, resource.prefix, layouts, stored)
                 )
                 for binding, resource in zip(request.bindings, resources, strict=True)
-            )
+            ),
+            durability=durability,
         )
 
     def apply(self, request: Apply) -> Applied:

@@ -94,8 +94,9 @@ class SqlConnector(Connector, Generic[Endpoint, Resource]):
                 self._validate_binding(endpoint, binding, database) for binding in request.bindings
             )
             checkpoints = self._checkpoints(endpoint, request.name, database)
+            durability = database.durability()
         self._check_paths(endpoint, [binding.resource_path for binding in bindings])
-        return Validated(bindings, checkpoints)
+        return Validated(bindings, checkpoints, durability)
 
     def apply(self, request: Apply) -> Applied:
         endpoint = self._endpoint(request.materialization.endpoint)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from headrace.connectors.sql.dialect import quote_path
 from headrace.connectors.sql.tables import Table
+from headrace.protocol.messages import Durability
 
 
 class Database(ABC):
@@ -50,6 +51,10 @@ class Database(ABC):
 
     def check_rights(self, path: Sequence[str], *, exists: bool) -> None:  # noqa: B027 - most need none
         """Refuses a table that this user may not read, write, or create."""
+
+    @abstractmethod
+    def durability(self) -> Durability:
+        """What keeps the rows that are committed."""
 
     def has_rows(self, path: Sequence[str]) -> bool:
         ((found,),) = self.query(f"SELECT EXISTS (SELECT 1 FROM {quote_path(path)})")  # noqa: S608

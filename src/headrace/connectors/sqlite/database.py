@@ -17,6 +17,7 @@ from headrace.connectors.sql.dialect import quote
 from headrace.connectors.sql.tables import Column, Table
 from headrace.connectors.sqlite.dialect import owner_in
 from headrace.errors import ConfigError, EndpointError, EndpointUnavailable
+from headrace.protocol.messages import Durability, Survival
 from headrace.protocol.packed_rows import from_tuple_type, to_tuple_type, tuple_type
 
 MIN_VERSION = (3, 35, 0)  # the first with ALTER TABLE ... DROP COLUMN
@@ -101,6 +102,9 @@ class SqliteDatabase(Database):
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
+
+    def durability(self) -> Durability:
+        return Durability(Survival.PROCESS, "a database file on this host")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -27,11 +27,13 @@ from headrace.protocol.messages import (
     Constraint,
     ConstraintKind,
     Delivery,
+    Durability,
     Flushed,
     Opened,
     Spec,
     Specified,
     StartedCommit,
+    Survival,
     Validate,
     ValidateBinding,
     Validated,
@@ -40,6 +42,7 @@ from headrace.protocol.messages import (
 from headrace.protocol.stream import ConnectorStream
 
 _TRANSACTION = "transaction"
+_DURABILITY = Durability(Survival.HOST, "the storage of the receiver, which has answered for it")
 
 
 class WebhookConnector(Connector):
@@ -55,7 +58,8 @@ class WebhookConnector(Connector):
     def validate(self, request: Validate) -> Validated:
         # The receiver is not asked: whatever it is sent it may take for data.
         with WebhookClient(read_config(WebhookEndpoint, request.endpoint, "endpoint")):
-            return Validated(tuple(_validate_binding(binding) for binding in request.bindings))
+            bindings = tuple(_validate_binding(binding) for binding in request.bindings)
+            return Validated(bindings, durability=_DURABILITY)
 
     def apply(self, request: Apply) -> Applied:
         _check_bindings(request.materialization)

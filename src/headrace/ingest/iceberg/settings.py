@@ -42,6 +42,16 @@ def missing_file(settings: CatalogSettings) -> str:
     return f"there is no catalog at {path}: start `headrace serve` on its data folder, or correct its path"
 
 
+def kept_on_host(settings: CatalogSettings) -> str:
+    """Returns what of the catalog is on this host alone, in words; empty if it is all elsewhere."""
+    uri, warehouse = (settings.properties.get(name, "") for name in ("uri", "warehouse"))
+    if uri.startswith("sqlite:"):
+        return "a catalog that is a file on this host"
+    if warehouse.startswith(("file:", "/")):
+        return "a warehouse that is a folder on this host"
+    return ""
+
+
 def embedded_catalog(data_dir: Path) -> CatalogSettings:
     """A SQLite file and a folder, which Spark reads with its `jdbc` catalog."""
     folder = data_dir.absolute()

@@ -18,9 +18,11 @@ from headrace.protocol.messages import (
     Constraint,
     ConstraintKind,
     Delivery,
+    Durability,
     RowLimits,
     Spec,
     Specified,
+    Survival,
     Validate,
     ValidateBinding,
     Validated,
@@ -119,6 +121,7 @@ def encode_validated(response: Validated) -> pb.ValidateResponse:
             if response.runtime_checkpoints is None
             else pb.RuntimeCheckpoints(json=map(to_json, response.runtime_checkpoints))
         ),
+        durability=_encode_durability(response.durability),
     )
 
 
@@ -158,6 +161,20 @@ def _decode_checkpoints(message: pb.ValidateResponse) -> tuple[JsonObject, ...] 
     return tuple(from_json(text, "runtime_checkpoints") for text in message.runtime_checkpoints.json)
 
 
+def _encode_durability(durability: Durability) -> pb.Durability | None:
+    if durability == Durability():
+        return None
+    return pb.Durability(survives=durability.survives.name, mechanism=durability.mechanism)
+
+
+def _decode_durability(durability: pb.Durability) -> Durability:
+    try:
+        survives = Survival[pb.Durability.Survival.Name(durability.survives)]
+    except (KeyError, ValueError):  # of a later version: count on nothing
+        survives = Survival.UNSAID
+    return Durability(survives, durability.mechanism)
+
+
 def _encode_limits(limits: RowLimits) -> pb.RowLimits | None:
     if limits == RowLimits():
         return None
@@ -181,6 +198,7 @@ def decode_validated(message: pb.ValidateResponse) -> Validated:
             for binding in message.bindings
         ),
         _decode_checkpoints(message),
+        _decode_durability(message.durability),
     )
 
 

@@ -89,7 +89,7 @@ class Constraint(_message.Message):
     def __init__(self, kind: _Optional[_Union[Constraint.Kind, str]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ValidateResponse(_message.Message):
-    __slots__ = ("bindings", "runtime_checkpoints")
+    __slots__ = ("bindings", "runtime_checkpoints", "durability")
     class Delivery(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         REPEATED: _ClassVar[ValidateResponse.Delivery]
@@ -124,9 +124,29 @@ class ValidateResponse(_message.Message):
         def __init__(self, constraints: _Optional[_Mapping[str, Constraint]] = ..., resource_path: _Optional[_Iterable[str]] = ..., delta_updates: _Optional[bool] = ..., delivery: _Optional[_Union[ValidateResponse.Delivery, str]] = ..., limits: _Optional[_Union[RowLimits, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ...) -> None: ...
     BINDINGS_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
     bindings: _containers.RepeatedCompositeFieldContainer[ValidateResponse.Binding]
     runtime_checkpoints: RuntimeCheckpoints
-    def __init__(self, bindings: _Optional[_Iterable[_Union[ValidateResponse.Binding, _Mapping]]] = ..., runtime_checkpoints: _Optional[_Union[RuntimeCheckpoints, _Mapping]] = ...) -> None: ...
+    durability: Durability
+    def __init__(self, bindings: _Optional[_Iterable[_Union[ValidateResponse.Binding, _Mapping]]] = ..., runtime_checkpoints: _Optional[_Union[RuntimeCheckpoints, _Mapping]] = ..., durability: _Optional[_Union[Durability, _Mapping]] = ...) -> None: ...
+
+class Durability(_message.Message):
+    __slots__ = ("survives", "mechanism")
+    class Survival(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNSAID: _ClassVar[Durability.Survival]
+        NOTHING: _ClassVar[Durability.Survival]
+        PROCESS: _ClassVar[Durability.Survival]
+        HOST: _ClassVar[Durability.Survival]
+    UNSAID: Durability.Survival
+    NOTHING: Durability.Survival
+    PROCESS: Durability.Survival
+    HOST: Durability.Survival
+    SURVIVES_FIELD_NUMBER: _ClassVar[int]
+    MECHANISM_FIELD_NUMBER: _ClassVar[int]
+    survives: Durability.Survival
+    mechanism: str
+    def __init__(self, survives: _Optional[_Union[Durability.Survival, str]] = ..., mechanism: _Optional[str] = ...) -> None: ...
 
 class RuntimeCheckpoints(_message.Message):
     __slots__ = ("json",)
