@@ -12,6 +12,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 
+from devtools.iceberg_rest import IcebergRestCatalog
 from devtools.kafka_broker import KafkaBroker
 from devtools.postgres_server import PostgresServer
 from devtools.redis_server import RedisServer
@@ -23,14 +24,15 @@ _BUCKET = "certification"
 def main(arguments: list[str]) -> int:
     with ExitStack() as stack:
         postgres = stack.enter_context(PostgresServer())
-        redis = stack.enter_context(RedisServer())
+        redis = stack.enter_context(RedisServer(append_only=True))
         kafka = stack.enter_context(KafkaBroker())
         s3 = stack.enter_context(S3Server())
         s3.create_bucket(_BUCKET)
+        rest = stack.enter_context(IcebergRestCatalog(f"s3://{_BUCKET}/warehouse", s3))
         bucket = {
             "url": f"s3://{_BUCKET}",
             "options": s3.obstore_options(),
-            "catalog": s3.iceberg_properties(),
+            "catalog": rest.iceberg_properties(),
         }
         endpoints = {
             "postgres": postgres.create_database(_BUCKET),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +50,38 @@ def test_brokers_are_a_source_too(tmp_path: Path) -> None:
     assert [feed.name for feed in feeds] == ["collection", "kafka"]
 
 
-def test_a_bucket_makes_another_profile(tmp_path: Path) -> None:
-    endpoints = endpoints_given(['s3={"url": "s3://bucket/x/"}'], embedded=True)
-    assert Profile.DISTRIBUTED_DURABLE in endpoints.profiles()
+def test_a_bucket_makes_another_profile_if_rows_come_from_elsewhere(tmp_path: Path) -> None:
+    bucket = 's3={"url": "s3://bucket/x/"}'
+    assert Profile.DISTRIBUTED_DURABLE not in endpoints_given([bucket], embedded=True).profiles()
     assert Profile.DISTRIBUTED_DURABLE not in Endpoints().profiles()
+    endpoints = endpoints_given([bucket, "kafka=broker:9092"], embedded=True)
+    assert Profile.DISTRIBUTED_DURABLE in endpoints.profiles()
+    assert endpoints.catalog(Profile.DISTRIBUTED_DURABLE, tmp_path) is None
     found = named(endpoints, tmp_path, Profile.DISTRIBUTED_DURABLE)
-    assert "sqlite" not in found  # it is on the host's disk
-    catalog = endpoints.catalog(Profile.DISTRIBUTED_DURABLE, tmp_path)
-    assert catalog.properties["warehouse"].startswith("s3://bucket/x/")
+    assert not {"sqlite", "iceberg"} & set(found)  # what they have is on the host's disk
+    (feed,) = endpoints.feeds(None)
+    assert (feed.name, feed.is_first) == ("kafka", True)
+
+
+@pytest.mark.parametrize(
+    ("catalog", "warehouse"),
+    [
+        ({"type": "sql", "uri": "postgresql://db/x"}, "s3://bucket/x/warehouse"),
+        ({"type": "sql", "uri": "postgresql://db/x", "warehouse": "s3://other"}, "s3://other"),
+        ({"type": "rest", "uri": "https://catalog"}, None),
+    ],
+)
+def test_a_catalog_elsewhere_has_a_namespace_of_its_own(
+    tmp_path: Path, catalog: dict[str, str], warehouse: str | None
+) -> None:
+    given = json.dumps({"url": "s3://bucket/x", "catalog": catalog})
+    endpoints = endpoints_given([f"s3={given}"], embedded=True)
+    assert Profile.DISTRIBUTED_DURABLE in endpoints.profiles()
+    assert "iceberg" in named(endpoints, tmp_path, Profile.DISTRIBUTED_DURABLE)
+    settings = endpoints.catalog(Profile.DISTRIBUTED_DURABLE, tmp_path)
+    assert settings is not None
+    assert settings.properties.get("warehouse") == warehouse
+    assert settings.namespace.startswith("headrace_certify_")
 
 
 def test_options_of_a_bucket_are_texts_for_sinks() -> None:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from headrace.certify.meanings import MEANINGS, coverage
 from headrace.certify.report_cells import (
     anchors,
     duration,
@@ -16,8 +17,9 @@ from headrace.certify.report_cells import (
     standing,
     untried,
     verdict,
+    when,
 )
-from headrace.certify.results import Cell, Report, Seeded
+from headrace.certify.results import Cell, Mode, Report, Seeded
 from tests.certify.made_up import (
     AT_LEAST,
     AT_MOST,
@@ -144,3 +146,20 @@ def test_times_are_for_people() -> None:
 def test_a_report_is_the_same_after_a_round_trip() -> None:
     whole = everything()
     assert Report.of(json.loads(json.dumps(whole.to_json()))) == whole
+
+
+def test_what_is_covered_and_what_is_not() -> None:
+    said = coverage(["killed in commit", "killed in commit", "woken task", "table shared"])
+    assert said.startswith("Covered, by scenarios: crashes (1), zombies (1), ownership (1); not covered: ")
+    assert "identity" in said.partition("not covered: ")[2]
+    assert coverage(MEANINGS).count(";") == 0
+
+
+def test_a_report_of_several_runs_says_so() -> None:
+    once = Report(7, "2026-11-18T10:00:00+00:00", 60.0, Mode.FULL, {})
+    assert when(once).startswith("The run began at 2026-11-18 10:00:00 UTC and took 1 min 0 s, in mode full")
+    twice = once.added_to(once)
+    assert when(twice).startswith(
+        "It is of 2 runs, of which the first began at 2026-11-18 10:00:00 UTC; they"
+    )
+    assert Report.of(twice.to_json()).runs == 2

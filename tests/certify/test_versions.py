@@ -51,7 +51,7 @@ def test_what_is_not_installed_is_left_out(fake_java: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(module, "version", installed)
     monkeypatch.setattr("headrace.pipeline.spark_lines.version", installed)
-    assert versions().keys() == {"headrace", "python", "platform", "java", "sqlite"}
+    assert versions().keys() - {"revision"} == {"headrace", "python", "platform", "java", "sqlite"}
 
 
 @pytest.mark.parametrize("script", ["exit 1", "echo nonsense"])
@@ -62,7 +62,7 @@ def test_a_java_that_says_nothing_is_left_out(fake_java: Path, script: str) -> N
 
 def test_a_java_that_hangs_is_left_out(fake_java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(fake_java, "exec sleep 60")
-    monkeypatch.setattr(module, "_JAVA_SECONDS", 0.2)
+    monkeypatch.setattr(module, "_ANSWER_SECONDS", 0.2)
     assert "java" not in versions()
 
 
@@ -81,3 +81,8 @@ def test_they_name_no_host_and_no_path(fake_java: Path, monkeypatch: pytest.Monk
     assert socket.gethostname() not in told
     assert str(Path.home()) not in told
     assert not [text for text in found.values() if re.search(r"(^|\s)/", text)]
+
+
+def test_the_revision_of_a_checkout() -> None:
+    if (Path(__file__).parents[2] / ".git").exists():
+        assert re.fullmatch("[0-9a-f]{12}( and changes)?", versions()["revision"])

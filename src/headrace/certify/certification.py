@@ -33,6 +33,7 @@ from headrace.certify.scenarios import HOST_LOST, SCENARIOS, Between, Scenario
 from headrace.certify.seeding import seeded
 from headrace.certify.versions import versions
 from headrace.errors import ConfigError, HeadraceError
+from headrace.ingest.iceberg.tables import Tables
 from headrace.pipeline.settings import Guarantee, Profile
 
 # Elsewhere everything is tried; what a profile changes is what a start finds of the state.
@@ -46,6 +47,7 @@ _OF_PROFILE = {
         "killed after commit",
         "killed in abort",
         "woken before the decision",
+        "table shared",
         "host lost",
     ),
 }
@@ -87,8 +89,9 @@ class Options:
 
     @property
     def soaked(self) -> list[Scenario | IngestScenario]:
-        """What is drawn from. The clock, and copies of endpoints, are for all lanes at once."""
-        usable = [one for one in SCENARIOS if one.between not in (Between.CLOCK_BACK, Between.RESTORED)]
+        """What is drawn from. The clock, copies of endpoints, and other files are for all lanes at once."""
+        alone = (Between.CLOCK_BACK, Between.RESTORED)
+        usable = [one for one in SCENARIOS if one.between not in alone and not one.refusal]
         found = [*usable, *(scenarios_of_ingest(quick=False) if self.ingest else ())]
         return [one for one in found if not self.scenarios or one.name in self.scenarios]
 
@@ -155,6 +158,8 @@ class Certification:
         found: dict[str, str] = {}
         if self._bucket is not None:
             self._bucket.look()
+        if far := self._bucket and self._endpoints.catalog(Profile.DISTRIBUTED_DURABLE, folder):
+            Tables(far).load("check")
         for target in self._endpoints.targets(profile, folder, catalog, quick=self._options.quick):
             target.check()
             found |= target.versions()
@@ -250,10 +255,10 @@ class Certification:
     ) -> None:
         folder = self._folder / str(profile)
         data = folder / "data"
-        for one in (data, folder / "catalog"):
-            one.mkdir(parents=True, exist_ok=True)
-        catalog = self._endpoints.catalog(profile, folder / "catalog" if _is_far(profile) else data)
-        surroundings = Surroundings(folder, profile, {**self._state(profile), "catalog": catalog.to_json()})
+        data.mkdir(parents=True, exist_ok=True)
+        catalog = self._endpoints.catalog(profile, data)
+        of_catalog = {"catalog": catalog.to_json()} if catalog else {}
+        surroundings = Surroundings(folder, profile, {**self._state(profile), **of_catalog})
         targets = self._endpoints.targets(profile, folder / "endpoints", catalog, quick=self._options.quick)
         suffix = f"-{uuid4().hex[:6]}"
         feeds = self._endpoints.feeds(catalog)
@@ -300,6 +305,11 @@ class Certification:
         notes = list(self._unremoved)
         if self._bucket is None:
             notes.append("distributed-durable was not tried: it wants a bucket (--endpoint s3=...)")
+        elif not self._bucket.has_catalog:
+            notes.append(
+                "collections and Iceberg tables were not tried with distributed-durable: they want a catalog "
+                "that is not on this host (`catalog` of --endpoint s3=..., with its `type` and `uri`)"
+            )
         if not self._endpoints.kafka:
             notes.append(
                 "Kafka was not tried, as source or as sink: name brokers (--endpoint kafka=HOST:PORT)"

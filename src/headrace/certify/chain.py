@@ -20,6 +20,7 @@ from headrace.certify.defects.switching import switch_on
 from headrace.certify.documents import BATCH
 from headrace.certify.feeds import Feed
 from headrace.certify.fleet import Fleet
+from headrace.certify.interference import Interference
 from headrace.certify.lanes import Lane, configuration, write_configuration
 from headrace.certify.looking import Looker, Looks
 from headrace.certify.results import Evidence, Outcome
@@ -61,6 +62,11 @@ class Surroundings:
         """Spark's, of a state that is a folder."""
         return self.data / "state/materializations" / lane.name / "checkpoint"
 
+    def on_host(self, lane: Lane) -> Path:
+        """What goes with the host: everything, where all that has to survive is elsewhere; with a defect in
+        one lane, what is that one's own."""
+        return self.data if self.profile is Profile.DISTRIBUTED_DURABLE else self.checkpoint(lane).parent
+
 
 @dataclass
 class _Trial:
@@ -92,6 +98,7 @@ class Chain:
         self._feeds: list[Feed] = list(dict.fromkeys(lane.feed for lane in lanes))
         self._faults = Faults(surroundings.folder / "faults")  # of the process that runs now
         self._file = surroundings.folder / "headrace.yaml"
+        self._content: dict[str, Any] = {}
         self._fleet: Fleet | None = None
         self._modules = list(surroundings.modules)
         self._defects = defects or {}
@@ -104,10 +111,10 @@ class Chain:
 
     def run(self, rounds: Iterable[Round]) -> None:
         """Lanes that break are left out of the rounds after."""
-        content = configuration(
+        self._content = configuration(
             self._lanes, self._surroundings.data, self._surroundings.profile, dict(self._surroundings.more)
         )
-        write_configuration(self._file, content)
+        write_configuration(self._file, self._content)
         try:
             self._begin()
             for one in rounds:
@@ -382,8 +389,23 @@ class Chain:
                     trial.lane.target.restore(trial.lane.name)
                     trial.looks.seen.clear()
                 case Between.HOST_LOST:
-                    shutil.rmtree(checkpoint.parent, ignore_errors=True)
+                    shutil.rmtree(self._surroundings.on_host(trial.lane), ignore_errors=True)
                     shutil.rmtree(self._surroundings.temporary, ignore_errors=True)
+        self._surroundings.data.mkdir(parents=True, exist_ok=True)
+        if self._trials and self._trials[0].scenario.refusal:
+            Interference(self._content, self._start).run(self._trials)
+
+    def _start(self, names: Sequence[str], content: dict[str, Any]) -> dict[str, str]:
+        """Has a process of its own run materializations of another file; why each has failed."""
+        write_configuration(self._file, content)
+        try:
+            fleet, wanted = self._running(), set(names)
+            fleet.run(wanted)
+            fleet.wait(lambda: wanted <= fleet.ended.keys(), _SILENT_SECONDS)
+            return {name: fleet.ended.get(name, _LATE) for name in names}
+        finally:
+            self._stop()
+            write_configuration(self._file, self._content)
 
     def _run_once(self) -> None:
         fleet, names = self._running(), {trial.lane.name for trial in self._trials}
@@ -422,8 +444,11 @@ class Chain:
 
 
 def _may_refuse(scenario: Scenario) -> bool:
-    """A sink that was restored lacks what the log knows it had: to say so is as good as to go on."""
-    return scenario.between is Between.RESTORED
+    """A sink that was restored lacks what the log knows it had: to say so is as good as to go on.
+
+    Of a source that is another one now, it has been said.
+    """
+    return scenario.between in (Between.RESTORED, Between.SOURCE_RECREATED)
 
 
 def _last_entry(folder: Path) -> Path:

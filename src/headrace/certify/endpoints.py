@@ -39,7 +39,12 @@ class Bucket:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Of obstore."""
     catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Properties of pyiceberg's that reach the same storage, such as s3.endpoint."""
+    """Properties of pyiceberg's: of a catalog that is not on this host, if they have a `uri`, and those that
+    reach the same storage, such as s3.endpoint."""
+
+    @property
+    def has_catalog(self) -> bool:
+        return "uri" in self.catalog
 
     @property
     def texts(self) -> dict[str, str]:
@@ -95,28 +100,40 @@ class Endpoints:
     """Formats and connectors of ours; all if empty."""
 
     def profiles(self) -> list[Profile]:
-        """Those that can be had."""
+        """Those that can be had: what is to survive a host has to come from elsewhere, too."""
         found = [Profile.SINGLE_NODE_DURABLE, Profile.DEV_LOCAL]
-        return [*found, Profile.DISTRIBUTED_DURABLE] if self.bucket else found
+        comes_from_elsewhere = self.bucket is not None and (self.bucket.has_catalog or self._reads_kafka)
+        return [*found, Profile.DISTRIBUTED_DURABLE] if comes_from_elsewhere else found
 
-    def catalog(self, profile: Profile, folder: Path) -> CatalogSettings:
-        """Of collections; in `folder`, or in the bucket with its pointers in the folder."""
-        settings = embedded_catalog(folder)
+    @property
+    def _reads_kafka(self) -> bool:
+        return self.kafka is not None and self.kafka.is_source
+
+    def catalog(self, profile: Profile, folder: Path) -> CatalogSettings | None:
+        """Of collections, in `folder` or elsewhere; None if there is none that survives a host."""
         if profile is not Profile.DISTRIBUTED_DURABLE:
-            return settings
+            return embedded_catalog(folder)
         assert self.bucket is not None
-        warehouse = {"warehouse": f"{self.bucket.url}/warehouse"}
-        return CatalogSettings(properties={**settings.properties, **self.bucket.catalog, **warehouse})
+        if not self.bucket.has_catalog:
+            return None
+        is_rest = self.bucket.catalog.get("type") == "rest"  # which knows its warehouse
+        warehouse = {} if is_rest else {"warehouse": f"{self.bucket.url}/warehouse"}
+        return CatalogSettings(
+            namespace=f"headrace_certify_{uuid4().hex[:12]}", properties={**warehouse, **self.bucket.catalog}
+        )
 
-    def feeds(self, catalog: CatalogSettings) -> list[Feed]:
-        feeds: list[Feed] = [CollectionFeed(catalog)]
-        if self.kafka and self.kafka.is_source:
+    def feeds(self, catalog: CatalogSettings | None) -> list[Feed]:
+        """With the first of them all scenarios are tried."""
+        feeds: list[Feed] = [CollectionFeed(catalog)] if catalog else []
+        if self.kafka and self._reads_kafka:
             topic = f"headrace-certify-{uuid4().hex[:12]}"
             feeds.append(KafkaFeed(self.kafka.client, topic, self.kafka.source_options))
+        for feed in feeds[:1]:
+            feed.is_first = True
         return feeds
 
     def targets(
-        self, profile: Profile, folder: Path, catalog: CatalogSettings, *, quick: bool = False
+        self, profile: Profile, folder: Path, catalog: CatalogSettings | None, *, quick: bool = False
     ) -> list[Target]:
         found: list[Target] = []
         if profile is Profile.DISTRIBUTED_DURABLE:
@@ -126,10 +143,11 @@ class Endpoints:
                 WebhookTarget(),
                 FilesTarget(f"{url}/files", dict(self.bucket.options)),
                 ParquetTarget(f"{url}/parquet", options),
-                IcebergTarget(catalog),
+                *([IcebergTarget(catalog)] if catalog else ()),
                 DeltaTarget(f"{url}/delta", options),
             ]
         elif self.embedded:
+            assert catalog is not None
             found += embedded_targets(folder, catalog)
             if quick and not self.only:
                 found = [target for target in found if target.name in QUICK]

@@ -10,7 +10,7 @@ from headrace.certify.endpoints import Brokers, Bucket, Endpoints
 from headrace.certify.targets.served import LANE
 from headrace.config import HeadraceConfig
 from headrace.errors import ConfigError
-from headrace.ingest.iceberg.settings import CatalogSettings
+from headrace.ingest.iceberg.settings import CatalogSettings, kept_on_host
 from headrace.pipeline.kafka_client import client_options
 from headrace.pipeline.settings import KafkaSource, MaterializationSettings
 from headrace.sinks.kafka_security import OPTIONS as SECURITY_OPTIONS
@@ -72,8 +72,9 @@ class _Found:
             self._values["kafka"] = _one_cluster(self._brokers)
         if self._buckets:
             of_storage = ("s3.", "client.", "gcs.", "adls.")
-            properties = catalog.properties if catalog else {}
-            reached = {key: value for key, value in properties.items() if key.startswith(of_storage)}
+            reached = dict(catalog.properties) if catalog else {}
+            if catalog and kept_on_host(catalog):
+                reached = {key: value for key, value in reached.items() if key.startswith(of_storage)}
             first = self._buckets[0]
             self._values["bucket"] = Bucket(first.url, first.options, reached)
         only = tuple(self._only) or ("nothing",)  # connectors of others are not chosen by it

@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 
 import orjson
 import pyarrow as pa
+from pyiceberg.catalog import load_catalog
 
 from headrace.certify.documents import BATCH, COLLECTIONS, Document, documents
 from headrace.certify.kafka_cleaning import delete_groups, delete_topics
 from headrace.errors import EndpointUnavailable
-from headrace.ingest.iceberg.settings import CatalogSettings
+from headrace.ingest.iceberg.settings import CatalogSettings, kept_on_host
 from headrace.ingest.iceberg.tables import Tables
 from headrace.model.collections import Collection
 from headrace.sinks.kafka_calls import make_topic
@@ -36,7 +37,7 @@ _SECONDS = 60.0
 class Feed(ABC):
     name: ClassVar[str]
     """As in the matrix."""
-    is_first: ClassVar[bool] = False
+    is_first: bool = False
     """Whether all scenarios are tried with this source."""
     limits: Mapping[str, int]
     """With which an epoch takes one write."""
@@ -59,6 +60,17 @@ class Feed(ABC):
         """Returns the documents of one write: `BATCH` of them, numbered from `first`."""
         return documents(first, BATCH)
 
+    def recreate(self) -> None:
+        """Puts another source in the place of this one, of the same name and with as many documents."""
+        writes = self.written // BATCH
+        self._drop()
+        self.written = 0
+        self.write(writes)
+
+    @abstractmethod
+    def _drop(self) -> None:
+        """Removes the source, so that the next write makes a new one."""
+
     @abstractmethod
     def _write(self, batch: list[Document]) -> None: ...
 
@@ -70,7 +82,6 @@ class CollectionFeed(Feed):
     """Commits to the collection's table, as the ingest server does."""
 
     name = "collection"
-    is_first = True
     limits: Mapping[str, int] = {"files": 1}
 
     def __init__(self, catalog: CatalogSettings, collections: Sequence[Collection] = COLLECTIONS) -> None:
@@ -87,6 +98,18 @@ class CollectionFeed(Feed):
             table = table.append_column(field, column)
         for one in self._tables:
             one.append(table)
+
+    def remove(self, lanes: Sequence[str]) -> None:  # noqa: ARG002 - those who read leave nothing here
+        if not kept_on_host(self._catalog):
+            self._drop()
+            namespace, *_ = self._catalog.identifier("")
+            load_catalog(self._catalog.name, **self._catalog.properties).drop_namespace(namespace)
+
+    def _drop(self) -> None:
+        catalog = load_catalog(self._catalog.name, **self._catalog.properties)
+        for one in self._collections:
+            catalog.purge_table(self._catalog.identifier(one.name))
+        del self._tables
 
     @cached_property
     def _tables(self) -> list[Any]:
@@ -130,6 +153,10 @@ class KafkaFeed(Feed):
             self._producer.produce(self._topic, orjson.dumps(one), key=one["key"])
         if self._producer.flush(_SECONDS):
             raise EndpointUnavailable(f"topic {self._topic!r} of {self._client.bootstrap} takes no messages")
+
+    def _drop(self) -> None:
+        delete_topics(self._client, [self._topic])
+        del self._producer
 
     @cached_property
     def _producer(self) -> Any:

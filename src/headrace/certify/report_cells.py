@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from headrace.certify.meanings import coverage
 from headrace.certify.results import Cell, Evidence, Outcome, Report, merged
 from headrace.pipeline.settings import Guarantee, Profile
 
@@ -201,6 +202,19 @@ def verdict(report: Report) -> str:
         caught = sum(one.caught for one in report.seeded)
         parts.append(f"{caught} of {counted(len(report.seeded), 'seeded defect')} noticed")
     return f"{'Certified' if report.is_good else 'NOT certified'}: {', '.join(parts)}."
+
+
+def covered(report: Report) -> str:
+    """One sentence on what the scenarios cover that were run."""
+    return coverage(one.scenario for cell in report.cells for one in ran(cell))
+
+
+def when(report: Report) -> str:
+    """One sentence on when it was run, and in how many runs."""
+    took = f"took {duration(report.seconds)}, in mode {report.mode} with seed {report.seed}"
+    if report.runs == 1:
+        return f"The run began at {moment(report.began)} and {took}."
+    return f"It is of {report.runs} runs, of which the first began at {moment(report.began)}; they {took}."
 
 
 def counted(number: int, thing: str) -> str:

@@ -9,6 +9,7 @@ from headrace.certify.report_cells import (
     Matrix,
     anchors,
     counted,
+    covered,
     duration,
     how_many_ran,
     key_of,
@@ -85,6 +86,7 @@ def _header(report: Report) -> Markup:
         "header",
         element("h1", "Headrace certification"),
         element("p", _sign(sign), verdict(report), class_=f"verdict {kind}"),
+        element("p", covered(report)),
         element("dl", *pairs, class_="facts"),
     )
 

@@ -8,16 +8,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from headrace.certify.report_cells import (
     Matrix,
     counted,
-    duration,
+    covered,
     failures,
     line,
     matrices,
-    moment,
     name_of,
     row_name,
     standing,
     untried,
     verdict,
+    when,
 )
 from headrace.certify.results import Cell, Evidence, Outcome, Report, merged
 
@@ -74,10 +74,8 @@ def _intro(report: Report) -> Iterator[str]:
         "purpose. No cell claims what no run has shown. `headrace certify` does the same with your own "
         "endpoint."
     )
-    yield (
-        f"The run began at {_text(moment(report.began))} and took {duration(report.seconds)}, in mode "
-        f"{_text(report.mode)} with seed {report.seed}. {_text(verdict(report))}"
-    )
+    yield f"{_text(when(report))} {_text(verdict(report))}"
+    yield _text(covered(report))
 
 
 def _matrix(matrix: Matrix, void: Collection[str]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from headrace.certify.report_cells import (
     Column,
     Matrix,
     Standing,
+    covered,
     duration,
     failures,
     line,
@@ -58,6 +59,7 @@ def _parts(report: Report) -> Iterator[RenderableType]:
     yield from _listed("void", voids(report), "magenta")
     yield from _listed("note", map(line, report.notes), "")
     yield Text(f"{report.mode}, seed {report.seed}, {duration(report.seconds)}")
+    yield Text(covered(report))
     yield Text(verdict(report), style="bold green" if report.is_good else "bold red")
 
 

@@ -109,6 +109,8 @@ class Report:
     cells: tuple[Cell, ...] = ()
     seeded: tuple[Seeded, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    runs: int = 1
+    """How many it is put together from."""
 
     @property
     def void(self) -> tuple[str, ...]:
@@ -152,6 +154,7 @@ class Report:
             cells=tuple(cells.values()),
             seeded=(*earlier.seeded, *self.seeded),
             notes=(*kept, *self.notes),
+            runs=earlier.runs + self.runs,
         )
 
     def _joined(self, before: Cell, cell: Cell) -> Cell:
@@ -185,7 +188,14 @@ class Report:
         )
         known = {name: raw[name] for name in ("seed", "began", "seconds", "versions")}
         seeded = tuple(Seeded(**one) for one in raw["seeded"])
-        return Report(**known, mode=Mode(raw["mode"]), cells=cells, seeded=seeded, notes=tuple(raw["notes"]))
+        return Report(
+            **known,
+            mode=Mode(raw["mode"]),
+            cells=cells,
+            seeded=seeded,
+            notes=tuple(raw["notes"]),
+            runs=raw.get("runs", 1),
+        )
 
 
 def _evidence(raw: dict[str, Any]) -> Evidence:

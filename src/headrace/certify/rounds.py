@@ -10,13 +10,23 @@ from headrace.certify.scenarios import Between, How, Scenario
 Round = Sequence[tuple[Lane, Scenario]]
 """In each lane one scenario, and in all of them the process meets the same end."""
 
-_ALONE = (Between.HOST_LOST, Between.CLOCK_BACK, Between.RESTORED)
+_ALONE = (
+    Between.HOST_LOST,
+    Between.CLOCK_BACK,
+    Between.FILE_CHANGED,
+    Between.FAILED_BACK,
+    Between.SHARED,
+    Between.ROLLED_BACK,
+    Between.RESTORED,
+    Between.SOURCE_RECREATED,
+)
 
 
 def rounds_of(trials: Sequence[tuple[Lane, Scenario]]) -> list[Round]:
     """As few as can be: those together that meet the same end, each lane once in a round.
 
-    The clock is set back for all at once. What is restored comes last: a lane may refuse to go on.
+    The clock is set back for all at once. What is restored comes late, since a lane may refuse to go on, and
+    last comes what no lane goes on after.
     """
     rounds: list[Round] = []
     for kind in (*How, *_ALONE):

@@ -28,6 +28,11 @@ class Between(StrEnum):
     RESTORED = "the endpoint is restored from an old copy"
     CLOCK_BACK = "the clock is set back by an hour, and forth again"
     HOST_LOST = "everything on the host's disk is deleted"
+    FAILED_BACK = "the endpoint is restored from an old copy, goes on, and then is as it was before"
+    SHARED = "another materialization is started on the same tables"
+    FILE_CHANGED = "a file with another schema is tried, and then the first one again"
+    ROLLED_BACK = "the last epoch is taken back by the format's own means"
+    SOURCE_RECREATED = "the source is removed, and another one gets its name"
 
 
 class Network(StrEnum):
@@ -78,6 +83,8 @@ class Scenario:
     """Where the next start is killed as well; for those that are killed."""
     must_be_refused: bool = False
     """Whether who wakes up has to be told so."""
+    refusal: str = ""
+    """What the next start has to be refused with, as a pattern, before all is put right."""
     network: Network = Network.FINE
     """What becomes of connections to the endpoint while its lanes wait."""
     is_quick: bool = False
@@ -118,6 +125,11 @@ def _sinks(point: Callable[[Lane], str], action: Action = Action.PARK) -> Arms:
 
 def _all(point: Callable[[Lane], str], action: Action = Action.PARK) -> Arms:
     return lambda lane: [Arm(point(lane), action)]
+
+
+def _settled(lane: Lane) -> list[Arm]:
+    """Where everything is done."""
+    return [Arm(lane.log("wrote settled"))]
 
 
 _in_commit = _either(
@@ -316,8 +328,47 @@ SCENARIOS = [
     Scenario(
         "endpoint restored",
         "All is done, and the endpoint is restored from a copy that was made after the first epochs.",
-        lambda lane: [Arm(lane.log("wrote settled"))] if lane.target.can_restore else [],
+        lambda lane: _settled(lane) if lane.target.can_restore else [],
         between=Between.RESTORED,
+    ),
+    Scenario(
+        "restored twice and failed back",
+        "The endpoint is restored from a copy and goes on otherwise than before, and then gets the rows that "
+        "it had before it was restored: epochs of the same numbers, and of another history.",
+        lambda lane: _settled(lane) if lane.target.commits_in_tasks and lane.target.can_restore else [],
+        between=Between.FAILED_BACK,
+        refusal="of another history than the recovery log",
+    ),
+    Scenario(
+        "table shared",
+        "Another materialization is started on the tables of one that stands still.",
+        lambda lane: _settled(lane) if lane.target.says_owner else [],
+        between=Between.SHARED,
+        refusal="is written by materialization",
+    ),
+    Scenario(
+        "file changed between crash and restart",
+        "The endpoint has an epoch that the recovery log has not, and the file now has another schema; then "
+        "the schema is put back.",
+        lambda lane: [Arm(lane.log("writing decided"))] if lane.target.commits_in_tasks else [],
+        between=Between.FILE_CHANGED,
+        refusal="by other rules, another schema or other fields than the file has now",
+    ),
+    Scenario(
+        "sink rolled back",
+        "The last epoch of a sink is taken back by the format's own means, which keep what the table says of "
+        "itself.",
+        lambda lane: _settled(lane) if lane.target.can_roll_back else [],
+        between=Between.ROLLED_BACK,
+        refusal="and had the rows of epoch|and by the recovery log it has committed rows up to epoch",
+    ),
+    Scenario(
+        "source recreated",
+        "The collection's table, or the topic, is removed, and another one of the same name has rows.",
+        lambda lane: _settled(lane),
+        between=Between.SOURCE_RECREATED,
+        refusal="it was deleted and created again, or is another one elsewhere",
+        is_of_source=True,
     ),
 ]
 

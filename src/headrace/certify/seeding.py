@@ -10,17 +10,20 @@ from pathlib import Path
 
 from headrace.certify.chain import Chain, Surroundings
 from headrace.certify.defects.names import (
+    APPLIED_FIRST,
     BEGUN_IS_DECIDED,
     BROKEN_IS_DONE,
     CHECKPOINT_OUTSIDE,
     COMMIT_AGAIN,
     DECIDED_IS_COMMITTED,
     ENDPOINT_FENCE_NOT_CHECKED,
+    EVIDENCE_IGNORED,
     FAILED_IS_COMMITTED,
     FAILED_IS_DECIDED,
     FENCE_NOT_CHECKED,
     FOLDER_TRUSTED,
     HANDLE_LOST,
+    HISTORY_BY_NUMBER,
     LAST_BY_CLOCK,
     LEFT_BEHIND,
     LOG_OUTRANKS,
@@ -29,8 +32,10 @@ from headrace.certify.defects.names import (
     NUMBERED_ANEW,
     OFFSETS_REWOUND,
     OPENING_FORGETS,
+    OWNER_NOT_ASKED,
     PUBLISHED_IN_PREPARE,
     SINK_NOT_ASKED,
+    SOURCE_BY_NAME,
     STATE_ON_HOST,
 )
 from headrace.certify.feeds import CollectionFeed
@@ -50,6 +55,7 @@ _TWICE = "more than once"
 _LEFT = "left behind"
 _GONE = r"has no epoch \d+ any more"
 _UNKNOWN = "the recovery log ends with"
+_NOT_REFUSED = "the start was not refused"
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,11 @@ SEEDS = [
     Seed("sink unavailable", (FAILED_IS_COMMITTED,), "parquet", _LOST),
     Seed("clock stepped back", (LAST_BY_CLOCK,), "parquet", _UNKNOWN),
     Seed("endpoint restored", (SINK_NOT_ASKED,), "parquet", _LOST),
+    Seed("restored twice and failed back", (HISTORY_BY_NUMBER,), "sqlite", _NOT_REFUSED),
+    Seed("table shared", (OWNER_NOT_ASKED,), "parquet", _NOT_REFUSED),
+    Seed("file changed between crash and restart", (APPLIED_FIRST,), "sqlite", "it does not go on"),
+    Seed("sink rolled back", (EVIDENCE_IGNORED,), "iceberg", _NOT_REFUSED),
+    Seed("source recreated", (SOURCE_BY_NAME,), "parquet", _NOT_REFUSED),
     # In the profile that this is run in, that is so.
     Seed("host lost", (STATE_ON_HOST,), "parquet", f"{_LEFT}|{_LOST}"),
 ]

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from headrace import __version__
 from headrace.errors import ConfigError
@@ -30,12 +31,15 @@ _PACKAGES = (
     "duckdb",
 )
 _JARS = (Needs.ICEBERG, Needs.HUDI, Needs.KAFKA)
-_JAVA_SECONDS = 30.0
+_ANSWER_SECONDS = 30.0
 
 
 def versions() -> dict[str, str]:
     """Of what is installed. Those of servers are known only to who is connected to them."""
-    found = {"headrace": __version__, "python": platform.python_version(), "platform": _platform()}
+    found = {"headrace": __version__}
+    if revision := _revision():
+        found["revision"] = revision
+    found |= {"python": platform.python_version(), "platform": _platform()}
     java = _java()
     if java is not None:
         found["java"] = java
@@ -43,6 +47,30 @@ def versions() -> dict[str, str]:
     if "confluent-kafka" in found:
         found["librdkafka"] = _librdkafka()
     return found | {"sqlite": sqlite3.sqlite_version} | dict(_jars())
+
+
+def _revision() -> str | None:
+    """Of the sources that run, if they are a checkout; a package that is installed has its version."""
+    sources = Path(__file__).parent.parent
+
+    def git(*command: str) -> str:
+        said = subprocess.run(
+            ["git", "-C", str(sources), *command],  # noqa: S607
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_ANSWER_SECONDS,
+        )
+        return said.stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", "__init__.py")  # or the checkout is that of somebody else
+        return git("rev-parse", "--short=12", "HEAD") + (
+            " and changes" if git("status", "--short", ".") else ""
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def _installed(package: str) -> str | None:
@@ -67,7 +95,7 @@ def _java() -> str | None:
     try:
         command = [str(find_java()), "-version"]
         said = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_JAVA_SECONDS
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_ANSWER_SECONDS
         )
     except (ConfigError, OSError, subprocess.TimeoutExpired):
         return None

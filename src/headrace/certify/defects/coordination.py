@@ -13,25 +13,32 @@ from pathlib import Path
 from typing import Any
 
 from headrace.certify.defects.names import (
+    APPLIED_FIRST,
     BEGUN_IS_DECIDED,
     DECIDED_IS_COMMITTED,
+    EVIDENCE_IGNORED,
     FAILED_IS_COMMITTED,
     FAILED_IS_DECIDED,
     FENCE_NOT_CHECKED,
     FOLDER_TRUSTED,
     HANDLE_LOST,
+    HISTORY_BY_NUMBER,
     LAST_BY_CLOCK,
     LOG_OUTRANKS,
     MARK_UNKNOWN,
     NUMBERED_ANEW,
     OFFSETS_REWOUND,
     OPENING_FORGETS,
+    OWNER_NOT_ASKED,
     SINK_NOT_ASKED,
+    SOURCE_BY_NAME,
 )
 from headrace.certify.defects.switching import Replacement, defective, lane_of_sink
+from headrace.certify.interference import lane_of
+from headrace.connectors import ownership as of_connectors
 from headrace.errors import Fenced, Transient
 from headrace.objects import ObjectExists
-from headrace.pipeline import pipeline
+from headrace.pipeline import pipeline, recovery, resume, targets
 from headrace.pipeline.committing import Committing
 from headrace.pipeline.connector_sink import ConnectorSink
 from headrace.pipeline.coordinator import Coordinator
@@ -39,6 +46,7 @@ from headrace.pipeline.pipeline import Pipeline
 from headrace.pipeline.recovery import Recovery
 from headrace.pipeline.recovery_log import Decision, Recovered, RecoveryLog
 from headrace.pipeline.spark_checkpoint import CheckpointFolder
+from headrace.sinks import ownership as of_sinks
 
 
 def _of_log(log: RecoveryLog, *_: Any, **__: Any) -> str:
@@ -67,6 +75,38 @@ def _not_asked(*_: Any) -> dict[str, int]:
 @defective(Recovery, "_refuse_undone", SINK_NOT_ASKED, lambda self, *_: self.name)
 def _not_missed(*_: Any) -> None:
     """Nor that their last rows are gone."""
+
+
+@defective(Recovery, "_refuse_undone", EVIDENCE_IGNORED, lambda self, *_: self.name)
+def _evidence_ignored(*_: Any) -> None:
+    pass
+
+
+@defective(resume, "_refuse_other_history", HISTORY_BY_NUMBER, lambda name, *_: name)
+def _history_by_number(*_: Any) -> None:
+    pass
+
+
+@defective(recovery, "check_incarnations", SOURCE_BY_NAME, lambda checkpoint, *_: checkpoint.materialization)
+def _source_by_name(*_: Any) -> None:
+    pass
+
+
+@defective(Recovery, "_refuse", APPLIED_FIRST, lambda self, *_, **__: self.name)
+def _applied_first(original: Replacement, self: Recovery, *given: Any, **more: Any) -> Any:
+    if self.connector is not None:
+        self.connector.make_ready(str(self.log.read().plan.get("lineage", "")), adopts=False)
+    return original(self, *given, **more)
+
+
+def _owner_not_asked(*_: Any) -> str:
+    return ""
+
+
+for _module in (targets, of_connectors, of_sinks):
+    defective(_module, "owner_conflict", OWNER_NOT_ASKED, lambda _, wanted: lane_of(wanted.materialization))(
+        _owner_not_asked
+    )
 
 
 @defective(RecoveryLog, "decide", HANDLE_LOST, _of_log)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from headrace.certify.targets.documents_of import appended, viewed
 from headrace.certify.targets.sinks import SinkTarget
 from headrace.certify.targets.steady import steadily
-from headrace.certify.targets.target import VIEW, Rows
+from headrace.certify.targets.target import APPEND, VIEW, Rows
 from headrace.ingest.iceberg.settings import CatalogSettings
 
 _NAMESPACE = "headrace_certify"
@@ -20,6 +20,7 @@ _MAIN = "main"
 
 class IcebergTarget(SinkTarget):
     name = format = "iceberg"
+    can_roll_back = True
 
     def __init__(self, catalog: CatalogSettings) -> None:
         """The same that the pipeline has."""
@@ -44,6 +45,19 @@ class IcebergTarget(SinkTarget):
             if table is not None
             for what in _unpublished(table)
         ]
+
+    def roll_back(self, lane: str) -> Callable[[], None]:
+        """Leaves the table's properties as they are, which is how Iceberg does it."""
+        table = self._load().load_table(self.location(lane, APPEND))
+        current = table.current_snapshot()
+        assert current is not None
+        assert current.parent_snapshot_id is not None
+        table.manage_snapshots().rollback_to_snapshot(current.parent_snapshot_id).commit()
+
+        def put_back() -> None:
+            table.refresh().manage_snapshots().set_current_snapshot(current.snapshot_id).commit()
+
+        return put_back
 
     def remove(self, lane: str) -> None:
         catalog = self._load()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import orjson
@@ -19,6 +19,23 @@ _MANIFEST = re.compile(r"_manifests/(\d{20})-(\d+)\.json")
 class ParquetTarget(StoredTarget):
     format: ClassVar[str] = "parquet"
     modes: tuple[str, ...] = (APPEND,)
+
+    def __init__(self, root: str, options: Mapping[str, str]) -> None:
+        super().__init__(root, options)
+        self.can_roll_back = self.can_restore
+
+    def roll_back(self, lane: str) -> Callable[[], None]:
+        """Moves the last epoch's folder away."""
+        folder = self.stored(lane, APPEND).folder
+        assert folder is not None, "only a folder has epochs as folders"
+        last = max(folder.glob("epoch-*"))
+        away = folder.with_name(f"{folder.name}-{last.name}")
+        last.rename(away)
+
+        def put_back() -> None:
+            away.rename(last)
+
+        return put_back
 
     def rows(self, stored: Stored) -> list[dict[str, Any]]:
         if stored.folder is not None:

@@ -11,7 +11,7 @@ from adbc_driver_postgresql import dbapi
 from headrace.certify.targets.documents_of import DOCUMENT, viewed
 from headrace.certify.targets.proxied import through_proxy
 from headrace.certify.targets.steady import steadily
-from headrace.certify.targets.target import VIEW, Place, Rows, Target
+from headrace.certify.targets.target import COPIES, SAVED, VIEW, Place, Rows, Target
 from headrace.connectors.config import read_config
 from headrace.connectors.postgres.config import PostgresEndpoint
 from headrace.connectors.postgres.connection_url import connection_url
@@ -66,8 +66,8 @@ class PostgresTarget(Target):
             cursor.execute(f"SELECT {quote(DOCUMENT)}::text FROM {table}")  # noqa: S608 - quoted names
             return viewed({DOCUMENT: text} for (text,) in cursor.fetchall())
 
-    def save(self, lane: str) -> None:
-        table, rows, fences = self._tables(lane)
+    def save(self, lane: str, copy: str = SAVED) -> None:
+        table, rows, fences = self._tables(lane, copy)
         with self._transaction() as database:
             _drop(database, rows, fences)
             if _is_there(database, table):
@@ -75,9 +75,9 @@ class PostgresTarget(Target):
                 database.execute(f"CREATE TABLE {fences} (LIKE {self._checkpoints})")
                 self._copy_checkpoints(database, lane, self._checkpoints, fences)
 
-    def restore(self, lane: str) -> None:
+    def restore(self, lane: str, copy: str = SAVED) -> None:
         """With the checkpoints, which a backup of the database has too."""
-        table, rows, fences = self._tables(lane)
+        table, rows, fences = self._tables(lane, copy)
         with self._transaction() as database:
             self._forget_checkpoints(database, lane)
             if _is_there(database, rows):
@@ -89,13 +89,13 @@ class PostgresTarget(Target):
 
     def remove(self, lane: str) -> None:
         with self._transaction() as database:
-            _drop(database, *self._tables(lane))
+            _drop(database, *(table for copy in COPIES for table in self._tables(lane, copy)))
             self._forget_checkpoints(database, lane)
 
-    def _tables(self, lane: str) -> tuple[str, str, str]:
-        """The lane's, and the copies of its rows and of its checkpoints."""
+    def _tables(self, lane: str, copy: str = SAVED) -> tuple[str, str, str]:
+        """The lane's, and a copy of its rows and of its checkpoints."""
         table = _table(lane)
-        return self._path(table), self._path(f"{table}_rows"), self._path(f"{table}_fences")
+        return self._path(table), self._path(f"{table}_{copy}_rows"), self._path(f"{table}_{copy}_fences")
 
     def _path(self, table: str) -> str:
         return quote_path((self._schema, table))

@@ -26,6 +26,7 @@ class ServedTarget(Target):
     """To read it takes its keys over from whoever writes: a pipeline that runs would be fenced off."""
 
     is_read_beside: ClassVar[bool] = False
+    says_owner: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from headrace.certify.targets.documents_of import DOCUMENT, viewed
 from headrace.certify.targets.steady import steadily
-from headrace.certify.targets.target import VIEW, Place, Rows, Target
+from headrace.certify.targets.target import COPIES, SAVED, VIEW, Place, Rows, Target
 
 _TABLE = "events"
 _BUSY = 60.0
@@ -42,30 +42,30 @@ class SqliteTarget(Target):
             found = database.execute(f"SELECT {DOCUMENT} FROM {_TABLE}") if known else ()  # noqa: S608 - our own names
             return viewed({DOCUMENT: text} for (text,) in found)
 
-    def save(self, lane: str) -> None:
+    def save(self, lane: str, copy: str = SAVED) -> None:
         """By SQLite's own way, which has what is in the write-ahead log as well."""
-        saved = self._saved(lane)
+        saved = self._saved(lane, copy)
         _remove(saved)
         if not self._path(lane).exists():
             return
-        with closing(sqlite3.connect(self._path(lane))) as database, closing(sqlite3.connect(saved)) as copy:
-            database.backup(copy)
+        with closing(sqlite3.connect(self._path(lane))) as database, closing(sqlite3.connect(saved)) as kept:
+            database.backup(kept)
 
-    def restore(self, lane: str) -> None:
+    def restore(self, lane: str, copy: str = SAVED) -> None:
         """A write-ahead log that stayed would be taken for this database's."""
         _remove(self._path(lane))
-        if self._saved(lane).exists():
-            shutil.copyfile(self._saved(lane), self._path(lane))
+        if self._saved(lane, copy).exists():
+            shutil.copyfile(self._saved(lane, copy), self._path(lane))
 
     def remove(self, lane: str) -> None:
-        _remove(self._path(lane))
-        _remove(self._saved(lane))
+        for path in (self._path(lane), *(self._saved(lane, copy) for copy in COPIES)):
+            _remove(path)
 
     def _path(self, lane: str) -> Path:
         return (self._folder / f"{lane}.db").absolute()
 
-    def _saved(self, lane: str) -> Path:
-        return self._path(lane).with_suffix(".saved")
+    def _saved(self, lane: str, copy: str) -> Path:
+        return self._path(lane).with_suffix(f".{copy}")
 
 
 def _remove(path: Path) -> None:

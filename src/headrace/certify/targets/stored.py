@@ -62,19 +62,19 @@ class Stored:
         for path in self._list(""):
             store.remove(path, f"remove {path}")
 
-    def save(self) -> None:
+    def save(self, copy: str) -> None:
         """Beside the folder; there is no way to have a bucket as it was at one moment."""
-        _copy(self._here(), self._copied())
+        _copy(self._here(), self._copied(copy))
 
-    def restore(self) -> None:
-        _copy(self._copied(), self._here())
+    def restore(self, copy: str) -> None:
+        _copy(self._copied(copy), self._here())
 
     def _here(self) -> Path:
         assert self.folder is not None, "only a folder has copies"
         return self.folder
 
-    def _copied(self) -> Path:
-        return self._here().with_name(f"{self._here().name}.saved")
+    def _copied(self, copy: str) -> Path:
+        return self._here().with_name(f"{self._here().name}.{copy}")
 
     def _objects(self) -> ObjectStore:
         return self._open_store(self.url)

@@ -11,7 +11,7 @@ from headrace.certify.targets.documents_of import appended, viewed
 from headrace.certify.targets.sinks import SinkTarget
 from headrace.certify.targets.steady import steadily
 from headrace.certify.targets.stored import Stored
-from headrace.certify.targets.target import VIEW, Rows
+from headrace.certify.targets.target import SAVED, VIEW, Rows
 from headrace.sinks.roots import Root
 
 
@@ -56,13 +56,13 @@ class StoredTarget(SinkTarget):
     def unpublished(self, stored: Stored) -> Iterator[str]:
         """Paths of what is staged, or belongs to nothing."""
 
-    def save(self, lane: str) -> None:
+    def save(self, lane: str, copy: str = SAVED) -> None:
         for mode in self.modes:
-            self.stored(lane, mode).save()
+            self.stored(lane, mode).save(copy)
 
-    def restore(self, lane: str) -> None:
+    def restore(self, lane: str, copy: str = SAVED) -> None:
         for mode in self.modes:
-            self.stored(lane, mode).restore()
+            self.stored(lane, mode).restore(copy)
 
     def remove(self, lane: str) -> None:
         for mode in self.modes:

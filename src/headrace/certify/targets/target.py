@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -12,6 +12,10 @@ from headrace.certify.documents import Document
 from headrace.certify.proxy import Proxy
 
 VIEW, APPEND = "view", "append"
+
+
+SAVED, LATER, ANEW = COPIES = ("saved", "later", "anew")
+"""Copies of what a lane has: of its first epochs, of before it was restored, and of what came of it then."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,10 @@ class Target(ABC):
     """Whether a connector is asked for what it has, so that rows are reduced with it."""
     can_restore: bool = False
     """Whether `save` and `restore` work."""
+    can_roll_back: bool = False
+    """Whether `roll_back` works."""
+    says_owner: ClassVar[bool] = True
+    """Whether it refuses a second materialization by name."""
 
     proxy: Proxy | None = None
     """Through which a pipeline reaches it, while it runs; None if it is not reached by a network."""
@@ -77,13 +85,17 @@ class Target(ABC):
         """What was staged and is neither published nor removed, once everything has ended well."""
         return []
 
-    def save(self, lane: str) -> None:
+    def save(self, lane: str, copy: str = SAVED) -> None:
         """Keeps a copy of the lane as it is, for `restore`."""
         raise NotImplementedError(f"{lane}: {self.name} keeps no copies")
 
-    def restore(self, lane: str) -> None:
+    def restore(self, lane: str, copy: str = SAVED) -> None:
         """Puts the copy in the place of what is there, as if from a backup."""
         raise NotImplementedError(f"{lane}: {self.name} keeps no copies")
+
+    def roll_back(self, lane: str) -> Callable[[], None]:
+        """Takes the last epoch back as a person would who knows the format; what it returns undoes that."""
+        raise NotImplementedError(f"{lane}: {self.name} cannot be rolled back")
 
     def remove(self, lane: str) -> None:  # noqa: B027 - what is in a folder goes with it
         """Takes away everything that the lane has left in an endpoint that others use too."""

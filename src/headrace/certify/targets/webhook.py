@@ -25,6 +25,7 @@ class WebhookTarget(Target):
     name = "webhook"
     is_atomic: ClassVar[bool] = False
     is_loaded: ClassVar[bool] = False
+    says_owner: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._server: _Server | None = None
