@@ -48,7 +48,7 @@ class ServerHost:
         self.running: dict[str, Server] = {}
         self._kinds: dict[str, Callable[[], Server]] = {
             "postgres": partial(PostgresServer, is_durable=False),
-            "redis": partial(RedisServer, settings={"databases": str(REDIS_DATABASES)}),
+            "redis": partial(RedisServer, append_only=True, settings={"databases": str(REDIS_DATABASES)}),
             "kafka": KafkaBroker,
             "s3": S3Server,
             "rest": self._rest_catalog,

@@ -72,8 +72,9 @@ class Pipeline:
 
     `folder` is Spark's checkpoint folder, without which only `run_batch` can be called. `forgets` says that
     the recovery log survives nothing; `adopts`, that targets are to be taken over; `accepts_loss`, that rows
-    may be missing which cannot be read any more. `on_recovered` is called before the first epoch; `on_epoch`
-    is told of each epoch that is decided, `observe` of each step of the coordinator.
+    may be missing which cannot be read any more. `refuse_weaker` may refuse what only sources could tell,
+    before anything is changed. `on_recovered` is called before the first epoch; `on_epoch` is told of each
+    epoch that is decided, `observe` of each step of the coordinator.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Pipeline:
         forgets: bool = False,
         adopts: bool = False,
         accepts_loss: bool = False,
+        refuse_weaker: Callable[[], None] = lambda: None,
         on_recovered: Callable[[], None] = lambda: None,
         on_epoch: Callable[[EpochProgress], None] = lambda _: None,
         observe: Callable[[str], None] = lambda _: None,
@@ -97,6 +99,7 @@ class Pipeline:
         self._readings, self._log, self._folder = readings, recovery_log, folder
         self._dead_letters = dead_letters
         self._forgets, self._adopts, self._accepts_loss = forgets, adopts, accepts_loss
+        self._refuse_weaker = refuse_weaker
         self._on_recovered, self._on_epoch, self._observe = on_recovered, on_epoch, observe
         self._deliveries = {binding.delivery for binding in planned.validated.bindings}
         self._connector = (
@@ -235,6 +238,7 @@ class Pipeline:
             forgets=self._forgets,
             adopts=self._adopts,
             accepts_loss=self._accepts_loss,
+            refuse_weaker=self._refuse_weaker,
         ).run(folder)
         self._lineage, self._link, self._ahead = resume.lineage, resume.done.link, resume.ahead
         self._combining = [self._combining_of(index) for index in range(len(self._readings))]

@@ -72,12 +72,15 @@ class Recovery:
     """Whether a person has said that targets are to be taken over."""
     accepts_loss: bool = False
     """Whether a person has said that rows may be missing which cannot be read any more."""
+    refuse_weaker: Callable[[], None] = lambda: None
+    """Refuses if what only sources can tell allows less than is asked for."""
 
     def run(self, folder: CheckpointFolder) -> ResumePlan:
         """Brings all of them to one epoch and returns where to resume. The caller rebuilds Spark's folder."""
         asked, before = self._ask(), self.log.read()
         is_new = not before.fence
         self._refuse(asked, before, folder, is_new=is_new)
+        self.refuse_weaker()
         first_plan = {"lineage": str(uuid4()), "shards": self.shards, **starts_of(self.readings)}
 
         def make_ready(opened: Recovered) -> None:

@@ -237,7 +237,6 @@ class Runner:
 
             starts = recovery_log.read().plan.get(STARTS)
             readings = open_sources(spark, one, self._settings.catalog, starts, accepts_loss)
-            self._check_topic_ids(one, compiled, readings)
             pipeline = Pipeline(
                 spark,
                 one,
@@ -249,6 +248,7 @@ class Runner:
                 forgets=self._settings.profile is Profile.DEV_LOCAL,
                 adopts=one.name in self._adopts,
                 accepts_loss=accepts_loss,
+                refuse_weaker=lambda: self._check_topic_ids(one, compiled, readings),
                 on_recovered=recovered,
                 on_epoch=after,
                 observe=lambda step: self._reporter.step(one.name, step),

@@ -33,7 +33,7 @@ from headrace.sinks.contract import Epoch, Place, RowSink
 from headrace.sinks.iceberg_history import find_rollback, is_published, make_handle, prepared_as
 from headrace.sinks.iceberg_maintenance import maintain_table
 from headrace.sinks.iceberg_names import Names
-from headrace.sinks.iceberg_places import catalog_of, load_table, read_rows, table_of, table_options
+from headrace.sinks.iceberg_places import catalog_of, owner_of, read_rows, table_of, table_options
 from headrace.sinks.iceberg_rewind import Rewinding, release
 from headrace.sinks.iceberg_tables import (
     CHECKPOINT,
@@ -122,10 +122,7 @@ class IcebergSink(RowSink):
 
     @classmethod
     def look(cls, name: str, place: Place) -> Owner | None:
-        table = load_table(place)
-        if table is None or place.owned:
-            return None
-        return read_mark(name, place.location, table.properties.get(MARK))
+        return owner_of(name, place)
 
     @classmethod
     def read(cls, place: Place, columns: Sequence[str], epoch: int | None) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,9 @@ from pyiceberg.table import Table
 
 from headrace.errors import ConfigError, EndpointUnavailable
 from headrace.ingest.iceberg.settings import CatalogSettings, missing_file
+from headrace.model.ownership import Owner
 from headrace.sinks.contract import Place
+from headrace.sinks.ownership import MARK, read_mark
 
 _OPTIONS = ("write.", "read.", "commit.", "history.")
 # What two phases rest on.
@@ -47,10 +49,10 @@ def table_options(place: Place) -> dict[str, str]:
 
 
 def load_table(place: Place) -> Table | None:
-    """pyiceberg's; None if there is none."""
+    """pyiceberg's; None if there is none, or no catalog, which would be made by being opened."""
     catalog = catalog_of(place)
-    if problem := missing_file(catalog):
-        raise ConfigError(problem)
+    if missing_file(catalog):
+        return None
     try:
         return load_catalog(catalog.name, **catalog.properties).load_table(table_of(place.location, catalog))
     except (NoSuchTableError, NoSuchNamespaceError):
@@ -71,3 +73,13 @@ def read_rows(place: Place, columns: Sequence[str], epoch: int | None) -> Iterat
         return
     for batch in table.scan(row_filter=wanted, selected_fields=tuple(columns)).to_arrow_batch_reader():
         yield batch.select(columns)
+
+
+def owner_of(name: str, place: Place) -> Owner | None:
+    """Who owns the table of a sink, by its own words; refuses a catalog that is not there."""
+    if problem := missing_file(catalog_of(place)):
+        raise ConfigError(problem)
+    table = load_table(place)
+    if table is None or place.owned:
+        return None
+    return read_mark(name, place.location, table.properties.get(MARK))

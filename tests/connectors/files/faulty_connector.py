@@ -25,6 +25,7 @@ class ObservedStorage(Storage):
     def __init__(self, storage: Storage, observer: Observer) -> None:
         self._storage = storage
         self._observer = observer
+        self.durability = storage.durability
 
     def prepare(self, folders: Iterable[str]) -> None:
         self._storage.prepare(folders)

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
 
 from headrace.protocol.messages import Durability
 
@@ -39,7 +38,8 @@ class Storage(ABC):
     What a method has done outlives the machine when it returns.
     """
 
-    durability: ClassVar[Durability]
+    durability: Durability
+    """What its objects survive."""
 
     def prepare(self, folders: Iterable[str]) -> None:  # noqa: B027 - most stores have no folders
         """Makes folders, where a store has such."""
