@@ -29,13 +29,29 @@ from headrace.wal.records import (
 )
 from headrace.wal.segments import records_of
 
-GOLDEN = Path(__file__).parent / "golden/segment.wal"
+VERSIONS = (1, 2)
+GOLDEN = {version: Path(__file__).parent / f"golden/segment-{version}.wal" for version in VERSIONS}
+NONCES = {1: 77, 2: 0x0123_4567_89AB_CDEF}
 
-HEADER = SegmentHeader(
-    epoch=3, number=42, first_lsn=1_001, reserved_until=70_000, previous_length=4_096, nonce=77
-)
+
+def header_of(version: int) -> SegmentHeader:
+    return SegmentHeader(
+        epoch=3,
+        number=42,
+        first_lsn=1_001,
+        reserved_until=70_000,
+        previous_length=4_096,
+        nonce=NONCES[version],
+        version=version,
+    )
+
+
+def mark_of(version: int) -> Mark:
+    return Mark(durable=200, reserved_until=1_118_576, nonce=NONCES[2] if version > 1 else None)
+
+
+HEADER = header_of(2)
 STATE = {"last_lsn": 1_000, "reserved_until": 70_000, "producers": [["orders", "till-1", 7, 1_000, 5]]}
-MARK = Mark(durable=200, reserved_until=1_118_576)
 SCHEMA = SchemaRecord(0, "orders", b"a schema")
 COLLECTION = {"name": "orders", "schema": "", "key": ["/id"], "json_schema": None}
 MESSAGES = [b"first message", b"second"]
@@ -52,13 +68,13 @@ def buffers(messages: Sequence[bytes]) -> list[pa.Buffer]:
     return [pa.py_buffer(message) for message in messages]
 
 
-def golden_segment() -> bytes:
+def golden_segment(version: int = 2) -> bytes:
     """Every kind of record, one of them with padding inside and after its body."""
     return b"".join(
         [
-            HEADER.encode(),
+            header_of(version).encode(),
             frame_json(Kind.STATE, STATE),
-            frame_mark(MARK),
+            frame_mark(mark_of(version)),
             frame_schema(SCHEMA),
             frame_json(Kind.COLLECTION, COLLECTION),
             joined(
@@ -78,17 +94,19 @@ def only(data: bytes) -> Record:
     return record
 
 
-def test_the_bytes_of_a_segment_are_those_that_were_agreed_on() -> None:
-    assert golden_segment() == GOLDEN.read_bytes()
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_bytes_of_a_segment_are_those_that_were_agreed_on(version: int) -> None:
+    assert golden_segment(version) == GOLDEN[version].read_bytes()
 
 
-def test_a_segment_says_what_was_written() -> None:
-    data = GOLDEN.read_bytes()
-    assert SegmentHeader.decode(data) == HEADER
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_segment_says_what_was_written(version: int) -> None:
+    data = GOLDEN[version].read_bytes()
+    assert SegmentHeader.decode(data) == header_of(version)
     kinds, records = zip(*read(data), strict=True)
     assert list(kinds) == [Kind.STATE, Kind.MARK, Kind.SCHEMA, Kind.COLLECTION, Kind.WRITES, Kind.WRITES]
     state, mark, schema, collection, coalesced, single = records
-    assert (state, mark, schema, collection) == (STATE, MARK, SCHEMA, COLLECTION)
+    assert (state, mark, schema, collection) == (STATE, mark_of(version), SCHEMA, COLLECTION)
     assert isinstance(coalesced, Writes)
     assert coalesced.rows is not None
     assert coalesced.rows.tolist() == [2, 1, 5]
@@ -108,9 +126,10 @@ def test_every_record_starts_where_arrow_can_read_in_place() -> None:
     assert SEGMENT_HEADER_BYTES % 8 == 0
 
 
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
-def test_every_flipped_byte_is_noticed(flip: int) -> None:
-    data = bytearray(GOLDEN.read_bytes())
+def test_every_flipped_byte_is_noticed(flip: int, version: int) -> None:
+    data = bytearray(GOLDEN[version].read_bytes())
     for offset in range(len(data)):
         data[offset] ^= flip
         with pytest.raises(BadRecord):
@@ -124,7 +143,7 @@ def _read_all(data: bytes) -> None:
 
 
 def test_a_segment_that_is_cut_anywhere_has_no_record_that_is_not_whole() -> None:
-    data = GOLDEN.read_bytes()
+    data = GOLDEN[2].read_bytes()
     ends = {SEGMENT_HEADER_BYTES, *(end for end, _, _ in records_of(memoryview(data)))}
     for length in range(SEGMENT_HEADER_BYTES, len(data)):
         if length in ends:
@@ -144,22 +163,23 @@ def test_a_damaged_record_says_where_it_is() -> None:
 
 
 def test_a_newer_format_is_refused_and_not_taken_for_damage() -> None:
-    newer = HEADER.encode().replace(b"HEADRWAL\x01", b"HEADRWAL\x02")[:-4]
-    with pytest.raises(Terminal, match="format 2 and this program reads 1: use a newer Headrace"):
+    newer = HEADER.encode().replace(b"HEADRWAL\x02", b"HEADRWAL\x03")[:-4]
+    with pytest.raises(Terminal, match="format 3 and this program reads up to 2: use a newer Headrace"):
         SegmentHeader.decode(newer + crc32(newer).to_bytes(4, "little"))
     with pytest.raises(Terminal, match="kind 77: use a newer Headrace"):
         read(HEADER.encode() + frame(77, b"from the future"))  # type: ignore[arg-type]
 
 
-@given(st.tuples(u64, u64, u64, u64, u64), u32)
+@given(st.tuples(u64, u64, u64, u64, u64), u64)
 def test_headers_round_trip(fields: tuple[int, int, int, int, int], nonce: int) -> None:
     header = SegmentHeader(*fields, nonce)
     assert SegmentHeader.decode(header.encode()) == header
 
 
-@given(u64, u64)
-def test_marks_round_trip(durable: int, reserved_until: int) -> None:
-    assert only(frame_mark(Mark(durable, reserved_until))) == Mark(durable, reserved_until)
+@given(u64, u64, st.none() | u64)
+def test_marks_round_trip(durable: int, reserved_until: int, nonce: int | None) -> None:
+    mark = Mark(durable, reserved_until, nonce)
+    assert only(frame_mark(mark)) == mark
 
 
 @given(u32, st.text(max_size=127), st.binary(max_size=64))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from headrace.wal.records import (
     Record,
     SegmentHeader,
     Writes,
+    frame,
     frame_mark,
 )
 from headrace.wal.recovery import Recovered, recover
@@ -169,7 +170,7 @@ def test_what_is_only_in_an_empty_folder_is_nothing(tmp_path: Path) -> None:
 def test_damage_in_a_place_that_was_synced_is_refused(copies: Copies) -> None:
     data = copies.bytes_of(3)
     *_, last_mark = [end for end, kind, _ in told(data) if kind is Kind.MARK]
-    last_mark -= len(frame_mark(Mark(0, 0)))
+    last_mark -= len(frame_mark(Mark(0, 0, nonce=0)))
     for offset in range(last_mark):
         damaged = data[:offset] + bytes([data[offset] ^ 0xFF]) + data[offset + 1 :]
         with pytest.raises(CorruptLog):
@@ -246,7 +247,7 @@ def test_a_segment_under_another_name_is_refused(copies: Copies) -> None:
 
 def test_a_segment_of_a_newer_format_is_not_removed_as_stillborn(copies: Copies) -> None:
     header = bytearray(copies.bytes_of(3))
-    header[8] = 2
+    header[8] = 3
     folder = copies.changed(3, bytes(header))
     with pytest.raises(Terminal):
         recover(folder)
@@ -264,6 +265,42 @@ def test_a_mark_among_a_clients_data_is_not_taken_for_one_of_the_logs(tmp_path: 
     assert data.count(forged) == 1
     path.write_bytes(data[:-8])
     assert lsns_in(tmp_path) == [1]
+
+
+def torn_among(folder: Path, forge: Callable[[int, int], bytes]) -> None:
+    """Leaves a log whose last write is torn, and full of frames, each made for the place where it stands."""
+    with OpenLog(folder) as log:
+        log.synced_write(1)
+        log.synced_write(*range(1000))
+    path = segment_files(folder)[-1]
+    data = bytearray(path.read_bytes())
+    nonce, size = SegmentHeader.decode(data).nonce, len(forge(0, 0))
+    *_, began, _ = record_ends(path)
+    for place in range(began + 512, len(data) - size, size):
+        data[place : place + size] = forge(place, nonce)
+    path.write_bytes(data[:-64])
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        pytest.param(lambda place, _: frame_mark(Mark(place, 0)), id="mark of version 1"),
+        pytest.param(lambda place, nonce: frame_mark(Mark(place, 0, nonce ^ 1)), id="mark"),
+        pytest.param(lambda *_: frame(99, b"from nowhere"), id="unknown kind"),
+        pytest.param(lambda *_: frame(Kind.MARK, b"too short"), id="mark of another length"),
+    ],
+)
+def test_nothing_that_a_client_sends_makes_a_tear_look_like_damage(
+    tmp_path: Path, forge: Callable[[int, int], bytes]
+) -> None:
+    torn_among(tmp_path, forge)
+    assert lsns_in(tmp_path) == [1]
+
+
+def test_a_mark_with_the_nonce_shows_damage(tmp_path: Path) -> None:
+    torn_among(tmp_path, lambda place, nonce: frame_mark(Mark(place, 0, nonce)))
+    with pytest.raises(CorruptLog, match="which had been synced"):
+        recover(tmp_path)
 
 
 def test_the_last_segment_is_synced_before_it_is_relied_on(

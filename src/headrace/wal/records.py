@@ -20,7 +20,8 @@ import pyarrow as pa
 from headrace.errors import Terminal
 
 MAGIC = b"HEADRWAL"
-VERSION = 1
+VERSION = 2
+_VERSIONS = (1, 2)
 ALIGNMENT = 8
 
 _SEGMENT = struct.Struct("<8sIIQQQQQII")
@@ -32,7 +33,9 @@ _UNUSED_BYTES = 3  # of a frame, at its end
 FRAME_BYTES = _FRAME.size
 FRAME_MARK = struct.pack("<I", _FRAME_MAGIC)
 
-_MARK = struct.Struct("<QQ")
+_MARK = struct.Struct("<QQ")  # in a segment of version 1
+_MARK_WITH_NONCE = struct.Struct("<QQQ")
+_HALF = 32  # bits of a nonce; its upper half stands where a segment of version 1 has zeros
 _SCHEMA = struct.Struct("<IHH")
 _WRITES = struct.Struct("<QQQIIIHH")
 
@@ -58,6 +61,10 @@ class BadRecord(Terminal):
     offset: int = 0
 
 
+class UnknownKind(Terminal):
+    """A segment has a whole record of a kind that only a later version writes."""
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
     epoch: int
@@ -69,25 +76,29 @@ class SegmentHeader:
     previous_length: int
     """How many bytes of the segment before this one count; what follows them there was never synced."""
     nonce: int = 0
-    """Tells it from a segment of the same number that a server with a copy of the data folder began."""
+    """Tells it from a segment of the same number that a server with a copy of the data folder began, and its
+    marks from whatever a client sends. It has 64 bits, and in version 1 it had 32; no client learns it."""
+    version: int = VERSION
 
     def encode(self) -> bytes:
         fields = (self.epoch, self.number, self.first_lsn, self.reserved_until, self.previous_length)
-        bare = _SEGMENT.pack(MAGIC, VERSION, 0, *fields, self.nonce, 0)
+        upper, lower = divmod(self.nonce, 1 << _HALF)
+        bare = _SEGMENT.pack(MAGIC, self.version, upper, *fields, lower, 0)
         return bare[:-4] + struct.pack("<I", crc32(bare[:-4]))
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
         if len(data) < SEGMENT_HEADER_BYTES:
             raise BadRecord("the segment is shorter than its header", offset=0)
-        magic, version, _, *fields, checksum = _SEGMENT.unpack_from(data)
+        magic, version, upper, *fields, lower, checksum = _SEGMENT.unpack_from(data)
         if magic != MAGIC or checksum != crc32(data[: SEGMENT_HEADER_BYTES - 4]):
             raise BadRecord("the segment's header is damaged", offset=0)
-        if version != VERSION:
+        if version not in _VERSIONS:
             raise Terminal(
-                f"the segment has format {version} and this program reads {VERSION}: use a newer Headrace"
+                f"the segment has format {version} and this program reads up to {VERSION}: use a newer "
+                "Headrace"
             )
-        return cls(*fields)
+        return cls(*fields, (upper << _HALF) | lower, version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +108,8 @@ class Mark:
     durable: int
     """Up to this offset the segment was known to be synced when the group was written."""
     reserved_until: int
+    nonce: int | None = None
+    """The segment's; None in a segment of version 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +158,10 @@ def frame(kind: Kind, body: bytes) -> bytes:
 
 
 def frame_mark(mark: Mark) -> bytes:
-    return frame(Kind.MARK, _MARK.pack(mark.durable, mark.reserved_until))
+    numbers = (mark.durable, mark.reserved_until)
+    if mark.nonce is None:
+        return frame(Kind.MARK, _MARK.pack(*numbers))
+    return frame(Kind.MARK, _MARK_WITH_NONCE.pack(*numbers, mark.nonce))
 
 
 def frame_json(kind: Kind, value: dict[str, Any]) -> bytes:
@@ -200,14 +216,15 @@ def decode_frame(data: memoryview, offset: int) -> tuple[Kind, memoryview, int]:
     if any(data[start - _UNUSED_BYTES : start]) or any(data[body_end:end]):
         raise BadRecord("there is something between records", offset=offset)
     if code not in _KINDS:
-        raise Terminal(f"the segment has a record of kind {code}: use a newer Headrace")
+        raise UnknownKind(f"the segment has a record of kind {code}: use a newer Headrace")
     return Kind(code), body, end
 
 
 def decode_body(kind: Kind, body: memoryview) -> Record:
     match kind:
         case Kind.MARK:
-            return Mark(*_MARK.unpack(body))
+            layout = _MARK if len(body) == _MARK.size else _MARK_WITH_NONCE
+            return Mark(*layout.unpack(body))
         case Kind.SCHEMA:
             return _decode_schema(body)
         case Kind.WRITES:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Iterator, Mapping
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from headrace.wal.records import (
     Mark,
     Record,
     SegmentHeader,
+    UnknownKind,
     decode_body,
     decode_frame,
 )
@@ -94,21 +96,37 @@ def whole_length(data: memoryview) -> int:
 
 def refuse_damage(data: memoryview, torn: int) -> None:
     """Raises if what is not whole at an offset had been synced."""
+    is_own = _recognition(data)
     rest = bytes(data[torn:])
     at = rest.find(FRAME_MARK, 1)
     while at >= 0:
-        try:
-            kind, body, _ = decode_frame(data, torn + at)
-        except BadRecord:
-            kind = None
-        if kind is Kind.MARK:
-            mark = decode_body(kind, body)
-            assert isinstance(mark, Mark)
-            # It stands where it says that everything before it is synced. One that does not came with a
-            # client's data, perhaps from another log.
-            if mark.durable == torn + at:
-                raise CorruptLog(
-                    f"the log is damaged at offset {torn}, which had been synced: restore the file from a "
-                    "copy, or move the data folder away to recover what reached object storage"
-                )
+        mark = _mark_at(data, torn + at)
+        # It stands where it says that everything before it is synced. Any other came with a client's data.
+        if mark is not None and mark.durable == torn + at and is_own(mark):
+            raise CorruptLog(
+                f"the log is damaged at offset {torn}, which had been synced: restore the file from a copy, "
+                "or move the data folder away to recover what reached object storage"
+            )
         at = rest.find(FRAME_MARK, at + 1)
+
+
+def _mark_at(data: memoryview, offset: int) -> Mark | None:
+    try:
+        kind, body, _ = decode_frame(data, offset)
+        record = decode_body(kind, body) if kind is Kind.MARK else None
+    except (BadRecord, UnknownKind, struct.error):
+        return None
+    return record if isinstance(record, Mark) else None
+
+
+def _recognition(data: memoryview) -> Callable[[Mark], bool]:
+    """How a segment's marks are told from what a client sends: by the nonce, which no client knows.
+
+    Without a whole header nothing of a client's is in the segment, since that is synced first. Segments of
+    version 1 have nothing to tell them by.
+    """
+    try:
+        header = SegmentHeader.decode(data[:SEGMENT_HEADER_BYTES])
+    except BadRecord:
+        return lambda _: True
+    return lambda mark: mark.nonce == (header.nonce if header.version > 1 else None)

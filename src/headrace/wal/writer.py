@@ -279,7 +279,9 @@ class LogWriter:
         assert self._descriptor is not None
         reserved_until = self._reservation()
         parts, said = self._encoder.encode(group)
-        data = b"".join([frame_mark(Mark(self._durable, reserved_until)), *parts])
+        assert self._header is not None
+        mark = Mark(self._durable, reserved_until, self._header.nonce)
+        data = b"".join([frame_mark(mark), *parts])
         self._files.write(self._descriptor, data)
         self._files.sync(self._descriptor)
         self._durable += len(data)
@@ -344,7 +346,7 @@ class LogWriter:
             self._state.last_lsn + 1,
             self._state.reserved_until,
             self._previous_length,
-            secrets.randbits(32),
+            secrets.randbits(64),
         )
         data = header.encode()
         state = frame_json(Kind.STATE, self._state.to_json())
