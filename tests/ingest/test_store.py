@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import ConfigError, EndpointUnavailable, Fenced
 from headrace.ingest.store import SegmentStore
-from headrace.wal.segments import Segment
+from headrace.wal.segments import CorruptLog, Segment
 from tests.wal.support import OpenLog
 
 
@@ -171,3 +171,51 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="choose another folder"):
         store_in(tmp_path / "file/objects")
+
+
+def test_names_that_are_not_of_the_log_are_ignored(
+    store: SegmentStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.put(sealed_segment(tmp_path / "wal"), store.claim_epoch())
+    foreign = ["wal/.DS_Store", "wal/1.wal", "wal/00000000000000000007.wal.tmp", "epochs/note.txt"]
+    for name in foreign:
+        (tmp_path / "objects" / name).write_text("not ours")
+    for _ in range(2):
+        assert store.numbers() == [1]
+    assert store.claim_epoch() == 1
+    said = [record.getMessage() for record in caplog.records]
+    assert sorted(line.split()[3].rstrip(",") for line in said) == sorted(foreign)  # each is said once
+
+
+def damaged(data: bytes) -> bytes:
+    return data[:-8] + bytes(8)
+
+
+def test_what_is_damaged_on_the_disk_is_not_put(store: SegmentStore, tmp_path: Path) -> None:
+    segment = sealed_segment(tmp_path / "wal")
+    whole = segment.path.read_bytes()
+    for data, said in (
+        (whole[: segment.length // 2], "bytes, and"),
+        (damaged(whole[: segment.length]), "is damaged at offset"),
+        (bytes(len(whole)), "is damaged at offset"),
+    ):
+        segment.path.write_bytes(data)
+        with pytest.raises(CorruptLog, match=said):
+            store.put(segment, epoch=0)
+        assert store.numbers() == []
+    segment.path.write_bytes(whole)
+    store.put(segment, epoch=0)
+
+
+def test_an_object_that_is_damaged_is_not_taken_for_the_segment(store: SegmentStore, tmp_path: Path) -> None:
+    segment = sealed_segment(tmp_path / "wal")
+    store.put(segment, epoch=0)
+    there = tmp_path / "objects" / "wal" / segment.path.name
+    whole = there.read_bytes()
+    there.write_bytes(damaged(whole))
+    assert not store.has(segment)
+    with pytest.raises(Fenced, match="the object was damaged: compare it with"):
+        store.put(segment, epoch=0)
+    assert there.read_bytes() == damaged(whole)
+    there.write_bytes(whole)
+    assert store.has(segment)

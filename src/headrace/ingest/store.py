@@ -10,9 +10,11 @@ epoch *before* it reads what is there. So a put that a new owner did not see is 
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,11 +26,15 @@ from headrace.errors import ConfigError, EndpointUnavailable, Fenced
 from headrace.faults import reached
 from headrace.objects import NoSuchObject, ObjectExists, ObjectStore
 from headrace.wal.records import SEGMENT_HEADER_BYTES, BadRecord, SegmentHeader
-from headrace.wal.segments import Segment, map_segment, segment_name
+from headrace.wal.segments import CorruptLog, Segment, records_of, segment_name
 
 _LOG_ID = "log-id"
 _EPOCHS = "epochs"
 _SEGMENTS = "wal"
+_EPOCH_NAME = re.compile(rf"{_EPOCHS}/(\d{{10}})")
+_SEGMENT_NAME = re.compile(rf"{_SEGMENTS}/(\d{{20}})\.wal")
+
+log = logging.getLogger(__name__)
 
 
 class SegmentStore:
@@ -37,6 +43,7 @@ class SegmentStore:
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         self.url = url
         self._objects = ObjectStore(url, options)
+        self._foreign: set[str] = set()  # of which it was said that they are ignored
 
     def log_id(self) -> str:
         """What tells this log from any other; made by the first who asks."""
@@ -56,8 +63,7 @@ class SegmentStore:
     def claim_epoch(self) -> int:
         """An epoch that nobody had before; from now on the server of the one before is fenced off."""
         while True:
-            paths = self._objects.list(_EPOCHS, "list epochs")
-            epoch = max((int(Path(path).name) for path in paths), default=-1) + 1
+            epoch = max(self._numbers(_EPOCHS, _EPOCH_NAME, "list epochs"), default=-1) + 1
             with suppress(ObjectExists):
                 reached("epoch claiming")
                 self._objects.create(_epoch_path(epoch), _who(), "claim an epoch")
@@ -101,22 +107,36 @@ class SegmentStore:
         self.check_owner(epoch)
 
     def has(self, segment: Segment) -> bool:
-        """Whether this very segment is there; one of a log that another server wrote is not."""
+        """Whether this very segment is there, byte for byte; one that another server wrote is not."""
         number = segment.header.number
         path, what = _segment_path(number), f"look for segment {number}"
         try:
-            is_it = self._objects.size(path, what) == segment.length
+            if self._objects.size(path, what) != segment.length:
+                return False
+            ours, at = memoryview(_bytes_of(segment)), 0
+            for chunk in self._objects.stream(path, what):
+                if chunk != ours[at : at + len(chunk)]:
+                    return False
+                at += len(chunk)
         except NoSuchObject:
             return False
-        if not is_it or self._header(number) != segment.header.encode():
+        if at != len(ours):
             return False
         self._objects.sync(path, what)
         return True
 
     def numbers(self) -> list[int]:
         """The numbers of the segments that are there, in order."""
-        names = [Path(path).name for path in self._objects.list(_SEGMENTS, "list segments")]
-        return sorted(int(name.removesuffix(".wal")) for name in names)
+        return sorted(self._numbers(_SEGMENTS, _SEGMENT_NAME, "list segments"))
+
+    def _numbers(self, folder: str, ours: re.Pattern[str], what: str) -> Iterator[int]:
+        """Those in the names of objects; others were put there by somebody else, and are left alone."""
+        for path in self._objects.list(folder, what):
+            if found := ours.fullmatch(path):
+                yield int(found[1])
+            elif path not in self._foreign:
+                self._foreign.add(path)
+                log.warning("store %s has %s, which is not of the log: it is ignored", self.url, path)
 
     def fetch(self, number: int, folder: Path) -> None:
         """Copies a segment into a folder, synced."""
@@ -152,8 +172,10 @@ class SegmentStore:
             other = -1
         if other >= segment.header.epoch:
             raise Fenced(
-                f"{self.url} already has another segment {number}: two servers write there, "
-                "or the data folder is an old copy; stop this one, or start it with a new data folder",
+                f"{self.url} already has another segment {number}: two servers write there, or the data "
+                "folder is an old copy; stop this one, or start it with a new data folder. If nobody else "
+                f"writes there, the object was damaged: compare it with {segment.path}, and put that in its "
+                "place",
                 fence=segment.header.epoch,
             )
         # Put by the owner of an earlier epoch after this one was claimed, so it was never acknowledged.
@@ -164,12 +186,28 @@ class SegmentStore:
         return self._objects.get(_segment_path(number), f"get segment {number}", end=SEGMENT_HEADER_BYTES)
 
 
-def _bytes_of(segment: Segment) -> memoryview:
+def _bytes_of(segment: Segment) -> bytes:
+    """The bytes that count, all of them whole: what is put is told to have survived.
+
+    They are read, not mapped: a file that somebody cuts off meanwhile would end the process.
+    """
+    number = segment.header.number
     try:
-        return map_segment(segment.path)[: segment.length]
+        with segment.path.open("rb") as file:
+            data = file.read(segment.length)
     except OSError as error:
         # Transient, as all that may be different when it is tried again.
-        raise EndpointUnavailable(f"cannot put segment {segment.header.number}: {error}") from error
+        raise EndpointUnavailable(f"cannot put segment {number}: {error}") from error
+    if len(data) < segment.length:
+        raise CorruptLog(f"{segment.path} has {len(data)} bytes, and {segment.length} had been synced")
+    try:
+        for _ in records_of(memoryview(data)):
+            pass
+    except BadRecord as damaged:
+        raise CorruptLog(f"{segment.path} is damaged at offset {damaged.offset}: {damaged.message}") from None
+    if data[:SEGMENT_HEADER_BYTES] != segment.header.encode():
+        raise CorruptLog(f"{segment.path} has another header than was written")
+    return data
 
 
 def _who() -> bytes:
