@@ -60,6 +60,30 @@ def write(server: IngestServer, collection: str, *writes: list[int]) -> list[int
         return stream.await_count("MEMORY", len(writes))
 
 
+def test_a_schema_that_is_nested_too_deep_harms_nobody(
+    server: IngestServer, client: flight.FlightClient
+) -> None:
+    """JSON is read that is nested 1,023 levels deep, and written only down to 254."""
+    for levels in (99, 250, 1000):
+        nested = "[" * (levels - 2) + "]" * (levels - 2)
+        document = (
+            '{"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}, "examples": '
+            f"{nested}}}"
+        )
+        body = f'{{"name": "deep_{levels}", "key": ["/id"], "schema": {document}}}'.encode()
+        if levels < 100:
+            call_with(client, "create_collection", body)
+            continue
+        with pytest.raises(flight.FlightError) as refused:
+            call_with(client, "create_collection", body)
+        assert "nested more than 100 levels deep" in our_error(refused.value)["message"]
+    assert [
+        one["name"] for one in call(client, "list_collections")["collections"] if "deep" in one["name"]
+    ] == ["deep_99"]
+    assert write(server, "own", [1])
+    server.engine.flush(Tier.OBJECT_STORAGE, DEADLINE_SECONDS)  # seals a segment, and begins one with a state
+
+
 def test_a_writer_reads_its_own_writes_committed_or_not(
     server: IngestServer, client: flight.FlightClient
 ) -> None:

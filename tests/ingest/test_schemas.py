@@ -410,3 +410,39 @@ def test_rows_of_both_sides_are_adapted(one: pa.Schema, other: pa.Schema) -> Non
                 assert values == [FAMILIES[name][1], None]
             else:
                 assert values == ([1, 2] if name == "id" else [None, None])
+
+
+@pytest.mark.parametrize(
+    ("current", "incoming", "clash"),
+    [
+        (
+            schema(a=pa.struct([("X", pa.int64())])),
+            schema(a=pa.struct([("x", pa.int64())])),
+            "columns 'a.X' and 'a.x'",
+        ),
+        (
+            pa.schema([("a.b", pa.int64()), ("a", pa.struct([("c", pa.int64())]))]),
+            pa.schema([("a", pa.struct([("c", pa.int64()), ("b", pa.int64())]))]),
+            "columns 'a.b' and 'a.b'",
+        ),
+        (
+            schema(a=pa.list_(pa.struct([("X", pa.int64())]))),
+            schema(a=pa.list_(pa.struct([("x", pa.int64())]))),
+            "columns 'a.element.X' and 'a.element.x'",
+        ),
+    ],
+)
+def test_what_would_clash_in_the_result_is_refused(
+    current: pa.Schema, incoming: pa.Schema, clash: str
+) -> None:
+    with pytest.raises(SchemaError, match=clash):
+        evolve("orders", storable("orders", current), incoming)
+
+
+def test_a_schema_that_is_too_large_is_refused() -> None:
+    with pytest.raises(SchemaError, match=r"the schema has 8,\d{3},\d{3} bytes and may have 1,048,576"):
+        storable("orders", pa.schema([("a" * (8 << 20), pa.int64())]))
+    half = pa.schema([(f"{number:060}", pa.int64()) for number in range(5000)])
+    other = pa.schema([(f"{number:060}", pa.int64()) for number in range(5000, 10_000)])
+    with pytest.raises(SchemaError, match="use fewer columns, or shorter names"):
+        evolve("orders", storable("orders", half), other)

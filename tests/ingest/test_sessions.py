@@ -17,6 +17,7 @@ from headrace.ingest.server import IngestServer
 from headrace.model.tiers import Tier
 from tests.ingest.flight_client import Stream, our_error
 from tests.ingest.support import FakeIceberg, running_server
+from tests.ingest.test_message_checks import GOOD, views
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
 MEMORY, LOCAL_DISK, OBJECT_STORAGE, COMMITTED = (tier.name for tier in Tier)
@@ -240,6 +241,21 @@ def test_a_broken_message_is_the_clients_fault_and_told_so(server: IngestServer)
     error = our_error(Stream(server.url, "broken").send(broken).join())
     assert (error["error"], error["transient"]) == ("SchemaError", False)
     assert "the batch is malformed" in error["message"]
+
+
+def test_a_view_of_a_null_cannot_end_the_server(server: IngestServer) -> None:
+    column = views(GOOD, (-(2**31), 0, 0, 0), nulls=0b10, kind=pa.string_view())
+    error = our_error(Stream(server.url, "broken").send(pa.record_batch([column], ["text"])).join())
+    assert "the batch is malformed: a view has a negative length" in error["message"]
+    with Stream(server.url, "fine") as stream:
+        stream.send_ids(1)
+        stream.await_count(MEMORY, 1)
+
+
+def test_a_dictionary_that_is_small_for_what_it_stands_for_is_refused(server: IngestServer) -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 1900, pa.int16()), pa.array(["x" * (1 << 20)]))
+    error = our_error(Stream(server.url, "large").send(pa.record_batch([column], ["text"])).join())
+    assert "with a copy of its value for each row a message has 1,992,294,400 bytes" in error["message"]
 
 
 def test_two_hundred_clients_that_come_and_go_leave_nothing_behind(server: IngestServer) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from zlib import crc32
 
+import orjson
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -22,7 +23,6 @@ from headrace.wal.records import (
     SegmentHeader,
     Writes,
     frame,
-    frame_json,
     frame_mark,
     frame_schema,
     frame_writes,
@@ -73,10 +73,10 @@ def golden_segment(version: int = 2) -> bytes:
     return b"".join(
         [
             header_of(version).encode(),
-            frame_json(Kind.STATE, STATE),
+            frame(Kind.STATE, orjson.dumps(STATE)),
             frame_mark(mark_of(version)),
             frame_schema(SCHEMA),
-            frame_json(Kind.COLLECTION, COLLECTION),
+            frame(Kind.COLLECTION, orjson.dumps(COLLECTION)),
             joined(
                 frame_writes(1_001, 8, 1_700_000_000_000_000, 3, 0, "till-1", [2, 1, 5], buffers(MESSAGES))
             ),

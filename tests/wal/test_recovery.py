@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -274,7 +275,7 @@ def torn_among(folder: Path, forge: Callable[[int, int], bytes]) -> None:
         log.synced_write(*range(1000))
     path = segment_files(folder)[-1]
     data = bytearray(path.read_bytes())
-    nonce, size = SegmentHeader.decode(data).nonce, len(forge(0, 0))
+    nonce, size = SegmentHeader.decode(bytes(data)).nonce, len(forge(0, 0))
     *_, began, _ = record_ends(path)
     for place in range(began + 512, len(data) - size, size):
         data[place : place + size] = forge(place, nonce)
@@ -286,7 +287,7 @@ def torn_among(folder: Path, forge: Callable[[int, int], bytes]) -> None:
     [
         pytest.param(lambda place, _: frame_mark(Mark(place, 0)), id="mark of version 1"),
         pytest.param(lambda place, nonce: frame_mark(Mark(place, 0, nonce ^ 1)), id="mark"),
-        pytest.param(lambda *_: frame(99, b"from nowhere"), id="unknown kind"),
+        pytest.param(lambda *_: frame(cast(Kind, 99), b"from nowhere"), id="unknown kind"),
         pytest.param(lambda *_: frame(Kind.MARK, b"too short"), id="mark of another length"),
     ],
 )

@@ -11,12 +11,14 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import ConfigError, SchemaError
-from headrace.ingest.schemas import Adapter, collection_schema, evolve, storable
+from headrace.ingest.schemas import MOST_SCHEMA_BYTES, Adapter, collection_schema, evolve, storable
 from headrace.model.collections import Collection
 from headrace.wal.groups import WriteStream
 from headrace.wal.state import CollectionState
 
 DEFAULT = "default"
+# What JSON libraries write is less deep than what they read, and answers wrap it in more of it.
+_MOST_LEVELS = 100
 # What every catalog and every shell takes without quoting.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,126}")
 
@@ -61,6 +63,7 @@ class Collections:
 
     def create_keyed(self, name: str, key: tuple[str, ...], json_schema: dict[str, Any]) -> CollectionState:
         check_name(name)
+        _check_json_schema(name, key, json_schema)
         collection = Collection(name, key, json_schema)
         schema = storable(name, collection_schema(collection))
         return self._create(CollectionState(name, b"", key, json_schema), schema)
@@ -99,6 +102,33 @@ class Collections:
         self._schemas[state.name] = schema
         self._known[state.name] = state
         return state
+
+
+def _check_json_schema(name: str, key: tuple[str, ...], json_schema: dict[str, Any]) -> None:
+    """Refuses one that could be read and not be written down again, or that is too large to be kept."""
+    if _is_deeper(json_schema, _MOST_LEVELS):
+        raise SchemaError(
+            f"collection {name!r}: the JSON schema is nested more than {_MOST_LEVELS} levels deep: flatten it"
+        )
+    size = len(CollectionState(name, b"", key, json_schema).encode())
+    if size > MOST_SCHEMA_BYTES:
+        raise SchemaError(
+            f"collection {name!r}: the JSON schema has {size:,} bytes and may have {MOST_SCHEMA_BYTES:,}"
+        )
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Level by level, since a function that calls itself has a limit of its own."""
+    inner = [value]
+    while levels and inner:
+        inner = [
+            part
+            for one in inner
+            for part in (one.values() if isinstance(one, dict) else one)
+            if isinstance(part, dict | list)
+        ]
+        levels -= 1
+    return bool(inner)
 
 
 def check_name(name: str) -> None:

@@ -22,6 +22,8 @@ _RESERVED = frozenset(
 )
 
 _MAX_PRECISION = 38
+MOST_SCHEMA_BYTES = 1 << 20
+"""Of a schema as an Arrow IPC message, and of a JSON schema as text."""
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
@@ -35,13 +37,13 @@ def storable(collection: str, schema: pa.Schema, current: pa.Schema | None = Non
         schema = pa.schema([_typed_like(field, current) for field in schema])
     if not schema.names:
         raise SchemaError(f"collection {collection!r}: the schema has no columns: write at least one")
-    seen: dict[str, str] = {}
-    for path in _paths(schema, ()):
-        _refuse_name(collection, path, seen)
-    return pa.schema(
+    _refuse_names(collection, schema)
+    kept = pa.schema(
         pa.field(field.name, _storable_type(collection, field.name, field.type), field.nullable)
         for field in schema
     )
+    _refuse_size(collection, kept)
+    return kept
 
 
 def evolve(collection: str, current: pa.Schema, incoming: pa.Schema) -> pa.Schema:
@@ -49,7 +51,6 @@ def evolve(collection: str, current: pa.Schema, incoming: pa.Schema) -> pa.Schem
     if current.equals(incoming):
         return current
     arriving = storable(collection, incoming, current)
-    _refuse_clashes(collection, current, arriving)
     fields = []
     for field in current:
         if field.name in arriving.names:
@@ -64,7 +65,12 @@ def evolve(collection: str, current: pa.Schema, incoming: pa.Schema) -> pa.Schem
             fields.append(field)
     fields += [field.with_nullable(True) for field in arriving if field.name not in current.names]
     wider = pa.schema(fields)
-    return current if wider.equals(current) else wider
+    if wider.equals(current):
+        return current
+    # Of the result: names that are fine in each of the two may clash in both together, at any depth.
+    _refuse_names(collection, wider)
+    _refuse_size(collection, wider)
+    return wider
 
 
 def with_place(schema: pa.Schema) -> pa.Schema:
@@ -177,12 +183,19 @@ def _refuse_name(collection: str, path: tuple[str, ...], seen: dict[str, str]) -
         raise SchemaError(f"collection {collection!r}: the column name {name!r} is reserved: rename it")
 
 
-def _refuse_clashes(collection: str, current: pa.Schema, arriving: pa.Schema) -> None:
-    new = [field for field in arriving if field.name not in current.names]
-    if new:
-        seen: dict[str, str] = {}
-        for path in _paths([*current, *new], ()):
-            _refuse_name(collection, path, seen)
+def _refuse_names(collection: str, schema: pa.Schema) -> None:
+    seen: dict[str, str] = {}
+    for path in _paths(schema, ()):
+        _refuse_name(collection, path, seen)
+
+
+def _refuse_size(collection: str, schema: pa.Schema) -> None:
+    """A schema is in every segment that has writes of it, in the log's state, and in each commit."""
+    if (size := schema.serialize().size) > MOST_SCHEMA_BYTES:
+        raise SchemaError(
+            f"collection {collection!r}: the schema has {size:,} bytes and may have {MOST_SCHEMA_BYTES:,}: "
+            "use fewer columns, or shorter names"
+        )
 
 
 _WHOLE = {

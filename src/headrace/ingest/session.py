@@ -19,6 +19,7 @@ from headrace.ingest.acks import ACK_SCHEMA
 from headrace.ingest.announcer import Announcer
 from headrace.ingest.collections import Admission, Collections
 from headrace.ingest.intake import Intake, Message, Source
+from headrace.ingest.message_checks import bad_view, expanded_bytes
 from headrace.ingest.options import (
     NO_NUMBERING,
     Options,
@@ -219,9 +220,8 @@ class Session:
         """The batch as the log keeps it, and what it takes in memory."""
         admission = self._admission
         assert admission is not None
-        size, most = batch.get_total_buffer_size(), self._services.limits.message_bytes
-        if size > most:
-            raise ConfigError(f"a message has {size:,} bytes and may have {most:,}: split it")
+        size = batch.get_total_buffer_size()
+        self._refuse_size("a message has", size)
         if not batch.num_rows:
             raise ConfigError("a write has no rows: leave it out")
         try:
@@ -230,11 +230,21 @@ class Session:
         except (pa.ArrowInvalid, pa.ArrowIndexError) as error:
             raise SchemaError(f"collection {self.collection!r}: the batch is malformed: {error}") from None
         if admission.normalize is not None:
+            if problem := bad_view(batch):
+                raise SchemaError(f"collection {self.collection!r}: the batch is malformed: {problem}")
+            # A dictionary, or a buffer that many views share, is small for what it stands for.
+            self._refuse_size("with a copy of its value for each row a message has", expanded_bytes(batch))
             batch = admission.normalize(batch)
-            size = max(size, batch.get_total_buffer_size())  # a dictionary is small for what it stands for
+            size = max(size, batch.get_total_buffer_size())
+            self._refuse_size("as it is kept a message has", size)
         if admission.check is not None:
             admission.check(batch)
         return batch, size + _MESSAGE_BYTES
+
+    def _refuse_size(self, what: str, size: int) -> None:
+        most = self._services.limits.message_bytes
+        if size > most:
+            raise ConfigError(f"{what} {size:,} bytes and may have {most:,}: split it")
 
     def _must_wait(self) -> bool:
         services, limits = self._services, self._services.limits

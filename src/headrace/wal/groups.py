@@ -8,7 +8,7 @@ from threading import Event
 
 import pyarrow as pa
 
-from headrace.wal.records import Kind, SchemaRecord, Writes, frame_json, frame_schema, frame_writes
+from headrace.wal.records import Kind, SchemaRecord, Writes, frame, frame_schema, frame_writes
 from headrace.wal.state import CollectionState
 
 # A record's length has 32 bits, and what is read back as one piece is held in memory as one.
@@ -56,6 +56,7 @@ class Declaration:
     """A collection that waits for the log."""
 
     collection: CollectionState
+    encoded: bytes
     done: Event
 
 
@@ -75,7 +76,7 @@ class SegmentEncoder:
         said: list[Said] = []
         for run in _runs(group):
             if isinstance(run, Declaration):
-                parts.append(frame_json(Kind.COLLECTION, run.collection.to_json()))
+                parts.append(frame(Kind.COLLECTION, run.encoded))
                 said.append(run.collection)
                 continue
             first, stream = run[0], run[0].stream

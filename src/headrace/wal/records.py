@@ -90,7 +90,9 @@ class SegmentHeader:
     def decode(cls, data: bytes | memoryview) -> Self:
         if len(data) < SEGMENT_HEADER_BYTES:
             raise BadRecord("the segment is shorter than its header", offset=0)
-        magic, version, upper, *fields, lower, checksum = _SEGMENT.unpack_from(data)
+        magic, version, upper, epoch, number, first_lsn, reserved, previous, lower, checksum = (
+            _SEGMENT.unpack_from(data)
+        )
         if magic != MAGIC or checksum != crc32(data[: SEGMENT_HEADER_BYTES - 4]):
             raise BadRecord("the segment's header is damaged", offset=0)
         if version not in _VERSIONS:
@@ -98,7 +100,8 @@ class SegmentHeader:
                 f"the segment has format {version} and this program reads up to {VERSION}: use a newer "
                 "Headrace"
             )
-        return cls(*fields, (upper << _HALF) | lower, version)
+        nonce = (upper << _HALF) | lower
+        return cls(epoch, number, first_lsn, reserved, previous, nonce, version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +165,6 @@ def frame_mark(mark: Mark) -> bytes:
     if mark.nonce is None:
         return frame(Kind.MARK, _MARK.pack(*numbers))
     return frame(Kind.MARK, _MARK_WITH_NONCE.pack(*numbers, mark.nonce))
-
-
-def frame_json(kind: Kind, value: dict[str, Any]) -> bytes:
-    return frame(kind, orjson.dumps(value))
 
 
 def frame_schema(record: SchemaRecord) -> bytes:

@@ -10,6 +10,8 @@ from base64 import b64decode, b64encode
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from headrace.wal.records import Writes
 
 Range = tuple[int, int]
@@ -33,6 +35,10 @@ class CollectionState:
     def to_json(self) -> dict[str, Any]:
         schema = b64encode(self.schema).decode()
         return {"name": self.name, "schema": schema, "key": list(self.key), "json_schema": self.json_schema}
+
+    def encode(self) -> bytes:
+        """As it stands in the log."""
+        return orjson.dumps(self.to_json())
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> CollectionState:
@@ -83,18 +89,22 @@ class LogState:
         for name in silent:
             del self.producers[name]
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "last_lsn": self.last_lsn,
-            "reserved_until": self.reserved_until,
-            "collections": [collection.to_json() for collection in self.collections.values()],
-            "producers": [
-                [*name, producer.last_seq, producer.last_lsn, producer.seen_us]
-                for name, producer in self.producers.items()
-            ],
-            "lost": self.lost,
-            "committed": [[name, at.lsn, at.snapshot_id] for name, at in self.committed.items()],
-        }
+    def encode(self) -> bytes:
+        """As it stands in the log. Each collection is encoded for itself, as it was when it was declared: in
+        the state it would be nested deeper, and what is taken once must be taken always."""
+        return orjson.dumps(
+            {
+                "last_lsn": self.last_lsn,
+                "reserved_until": self.reserved_until,
+                "collections": [orjson.Fragment(one.encode()) for one in self.collections.values()],
+                "producers": [
+                    [*name, producer.last_seq, producer.last_lsn, producer.seen_us]
+                    for name, producer in self.producers.items()
+                ],
+                "lost": self.lost,
+                "committed": [[name, at.lsn, at.snapshot_id] for name, at in self.committed.items()],
+            }
+        )
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> LogState:
@@ -110,6 +120,11 @@ class LogState:
             lost=[(first, last) for first, last in raw["lost"]],
             committed={name: Committed(lsn, snapshot) for name, lsn, snapshot in raw["committed"]},
         )
+
+    @property
+    def entries(self) -> int:
+        """How many things it tells of, which its size depends on."""
+        return len(self.collections) + len(self.producers) + len(self.lost) + len(self.committed)
 
     def is_lost(self, lsn: int) -> bool:
         return any(first <= lsn <= last for first, last in self.lost)

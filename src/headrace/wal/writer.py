@@ -20,7 +20,7 @@ from headrace.errors import ServerUnavailable, StorageFull, Terminal
 from headrace.model.lsn import RESERVED_AT_ONCE, last_lsn_of
 from headrace.wal.files import Files
 from headrace.wal.groups import Declaration, Entry, Said, SegmentEncoder, Waiting
-from headrace.wal.records import Kind, Mark, SegmentHeader, frame_json, frame_mark
+from headrace.wal.records import Kind, Mark, SegmentHeader, frame, frame_mark
 from headrace.wal.segments import Segment, segment_name
 from headrace.wal.state import CollectionState, LogState
 
@@ -101,6 +101,7 @@ class LogWriter:
         self._first_accepted_us: int | None = None
         self._has_state = False
         self._since_state: int | None = None  # bytes of log since the last state; None: write one now
+        self._known_state = (0, 0)  # its size when it was last written down, and how many entries it had
         self._first_write_at: float | None = None
         self._is_loaded = False
         self._thread = Thread(target=self._run, name="wal", daemon=True)
@@ -130,8 +131,9 @@ class LogWriter:
         return lsn
 
     def declare(self, collection: CollectionState, timeout: float = 30.0) -> None:
-        """Returns when the collection is in the log, synced."""
-        declaration = Declaration(collection, Event())
+        """Returns when the collection is in the log, synced. It is encoded here: whatever is wrong with it
+        must not come up on the log's thread, which has nobody to tell it to."""
+        declaration = Declaration(collection, collection.encode(), Event())
         with self._changed:
             self._refuse()
             self._waiting.append(declaration)
@@ -349,10 +351,11 @@ class LogWriter:
             secrets.randbits(64),
         )
         data = header.encode()
-        state = frame_json(Kind.STATE, self._state.to_json())
-        has_state = self._since_state is None or self._since_state >= _STATE_SHARE * len(state)
+        has_state = self._since_state is None or self._since_state >= _STATE_SHARE * self._state_bytes()
         if has_state:
-            data += state
+            state = self._state.encode()
+            self._known_state = (len(state), self._state.entries)
+            data += frame(Kind.STATE, state)
         path = self._folder / segment_name(self._number)
         descriptor = self._files.create(path)
         try:
@@ -373,6 +376,11 @@ class LogWriter:
             self._on_sealed(sealed)
         # Last: until then whoever reads the log finds the segment before it, here or among the sealed.
         self._open = (path, len(data))
+
+    def _state_bytes(self) -> float:
+        """About how large the state is; to encode a large one at each segment would hold up writers."""
+        size, entries = self._known_state
+        return size * max(self._state.entries / max(entries, 1), 1.0)
 
     def _give_up_segment(self) -> None:
         if self._descriptor is None or self._header is None:
