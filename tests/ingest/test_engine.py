@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,9 +16,12 @@ from headrace.errors import (
     SchemaError,
     ServerUnavailable,
     StorageFull,
+    Unauthorized,
     WriteTimeout,
 )
+from headrace.ingest.actions import Actions
 from headrace.ingest.engine import Engine
+from headrace.ingest.tokens import Identity, Roles
 from headrace.model.lsn import RESERVED_AT_ONCE
 from headrace.model.tiers import Tier
 from headrace.wal.writer import LogLimits
@@ -323,3 +328,38 @@ def test_flushing_waits_for_its_level_and_for_no_more(
         [lsn] = write_all(engine, 1)
         engine.flush(tier, DEADLINE_SECONDS)
         assert Tier[engine.tier_of(lsn)] >= tier
+
+
+def test_what_a_token_may_not_see_is_not_shown(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    iceberg.problems["bad"] = SchemaError("collection 'bad' has no such type")
+    reader = Identity("reader", Roles(read=("good",)))
+    writer = Identity("writer", Roles(write=("bad",)))
+    with running_engine(tmp_path) as engine:
+        write_all(engine, 1, collection="bad", level=Tier.OBJECT_STORAGE)
+        good = write_all(engine, 1, collection="good", level=Tier.COMMITTED)
+        actions = Actions(engine)
+
+        def ask(identity: Identity, action: str, **body: Any) -> Any:
+            return json.loads(actions.run(action, json.dumps(body).encode(), identity))
+
+        assert ask(reader, "watermarks")["watermarks"][COMMITTED] >= good[-1]
+        assert ask(writer, "watermarks")["watermarks"][COMMITTED] == 0
+        assert ask(reader, "watermarks", lsns=good)["lsns"] == {str(good[-1]): COMMITTED}
+        shown = ask(reader, "health")
+        # That something is wrong is no secret, or it would be called well.
+        assert (shown["status"], shown["problems"]) == ("degraded", [])
+        assert ask(writer, "health")["problems"] == ["collection 'bad' has no such type"]
+        for name in ("bad", "nowhere"):
+            with pytest.raises(Unauthorized, match=f"may not read collection '{name}'"):
+                ask(reader, "watermarks", collection=name)
+
+
+def test_a_server_that_reads_no_stream_is_not_ready(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    iceberg.problem = EndpointUnavailable("the catalog is down")
+    with running_engine(tmp_path, most_log_bytes=1) as engine:
+        assert engine.health()["accepts_writes"]
+        write_all(engine, 1, level=Tier.OBJECT_STORAGE)
+        wait_until(lambda: not engine.health()["accepts_writes"])
+        assert engine.health()["status"] == "degraded"
+        iceberg.problem = None
+        wait_until(lambda: engine.health()["accepts_writes"])

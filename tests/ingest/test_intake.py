@@ -162,6 +162,23 @@ def test_numbers_that_do_not_follow_are_not_joined(fixture: Fixture) -> None:
     assert producer.runs == [Run(1, 1, 3), Run(7, 4, 1)]
 
 
+def test_a_number_that_was_left_out_is_not_taken_for_one_that_was_written(fixture: Fixture) -> None:
+    producer = Producer()
+    source = fixture.source(producer)
+    for seq in (1, 3):
+        fixture.put(source, seq, seq=seq)
+        fixture.settle()
+    fixture.put(source, 2, seq=2)
+    fixture.settle()
+    announcer: Any = source.announcer
+    assert (fixture.log.ids(), announcer.before) == ([[1], [3]], [])
+    assert source.refusal is not None
+    assert source.refusal.message == (
+        "sequence number 2 of producer '' was left out, and 3 is written already: numbers only go up; write "
+        "it with a new number"
+    )
+
+
 def test_a_number_that_comes_twice_at_once_is_written_once(fixture: Fixture) -> None:
     producer = Producer()
     source = fixture.source(producer)

@@ -54,6 +54,18 @@ def test_what_was_written_is_found_and_what_was_left_out_or_forgotten_is_zero(
         assert spread(producer.find(producer.last_seq, 1)) == {producer.last_seq: lsns[producer.last_seq]}
 
 
+@given(steps, st.integers(1, 60), st.integers(1, 20), st.integers(0, 100))
+def test_what_was_left_out_is_told_from_what_was_forgotten(
+    steps: list[Step], seq: int, count: int, committed: int
+) -> None:
+    producer, lsns = write(steps)
+    producer.forget_until(committed)
+    first = producer.runs[0].seq if producer.runs else producer.last_seq + 1
+    wanted = [n for n in range(seq, seq + count) if first <= n <= producer.last_seq and n not in lsns]
+    known = min(max(producer.last_seq - seq + 1, 0), count)
+    assert producer.left_out(seq, known) == (wanted[0] if wanted else None)
+
+
 @given(steps, st.integers(0, 100))
 def test_resuming_tells_of_all_that_came_after(steps: list[Step], lsn: int) -> None:
     producer, lsns = write(steps)

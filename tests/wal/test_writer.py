@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from headrace.errors import ServerUnavailable, StorageFull
@@ -15,7 +16,7 @@ from headrace.wal.groups import WriteStream
 from headrace.wal.records import Kind, Writes
 from headrace.wal.recovery import recover
 from headrace.wal.segments import Segment, map_segment, records_of, segment_files
-from headrace.wal.state import PRODUCER_SILENCE_US, CollectionState
+from headrace.wal.state import PRODUCER_SILENCE_US, CollectionState, Committed, LogState, ProducerState
 from headrace.wal.writer import LogLimits
 from tests.waiting import DEADLINE_SECONDS, wait_until
 from tests.wal.support import (
@@ -400,3 +401,16 @@ def test_producers_that_were_silent_for_long_are_left_out_of_the_state(tmp_path:
     for path in segment_files(tmp_path)[:-1]:
         path.unlink()
     assert recover(tmp_path).state.producers == {}
+
+
+def test_how_large_a_state_is_can_be_told_without_writing_it() -> None:
+    state = LogState(last_lsn=123_456, reserved_until=1_234_567)
+    for number in range(50):
+        state.declared(
+            CollectionState(f"collection_{number}", bytes(1000 * number), ("/id",), {"a": "b" * 99})
+        )
+        state.committed[f"collection_{number}"] = Committed(number, 2**60)
+        for producer in range(40):
+            state.producers[f"collection_{number}", f"producer-{producer}"] = ProducerState(7, number, 2**50)
+    assert state.about_bytes == pytest.approx(len(state.encode()), rel=0.2)
+    assert LogState.from_json(orjson.loads(state.encode())) == state

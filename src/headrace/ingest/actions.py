@@ -88,22 +88,28 @@ class Actions:
 
     def _health(self, body: Body, identity: Identity) -> Body:
         _only(body)
-        health = self._engine.health()
+        health = self._engine.health(identity.may_see)
         if not identity.is_admin:
             del health["sessions"]  # who else writes is nobody's business
         return health
 
-    def _watermarks(self, body: Body, _identity: Identity) -> Body:
+    def _watermarks(self, body: Body, identity: Identity) -> Body:
         _only(body, "collection", "lsns")
         collection, lsns = body.get("collection"), body.get("lsns", [])
         if collection is not None:
-            self._engine.collections.get(_text(body, "collection"))
+            name = _text(body, "collection")
+            if not identity.may_see(name):
+                identity.require_read(name)
+            self._engine.collections.get(name)
         if not isinstance(lsns, list) or len(lsns) > _MOST_LSNS or not all(isinstance(n, int) for n in lsns):
             raise ConfigError(f"watermarks: lsns is a list of at most {_MOST_LSNS:,} LSNs")
         return {
-            "watermarks": self._engine.watermarks(collection),
+            "watermarks": self._engine.watermarks(collection, identity.may_see),
             "lost": self._engine.lost(),
-            "lsns": {str(lsn): tier for lsn, tier in self._engine.tiers_of(lsns, collection).items()},
+            "lsns": {
+                str(lsn): tier
+                for lsn, tier in self._engine.tiers_of(lsns, collection, identity.may_see).items()
+            },
         }
 
     def _flush(self, body: Body, identity: Identity) -> Body:

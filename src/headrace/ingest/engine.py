@@ -203,13 +203,16 @@ class Engine:
     def progress(self) -> Progress:
         return self._progress
 
-    def watermarks(self, collection: str | None = None) -> dict[str, int]:
+    def watermarks(
+        self, collection: str | None = None, may_see: Callable[[str], bool] = lambda _: True
+    ) -> dict[str, int]:
+        """Of one collection, or of all that a caller may see."""
         shared = {
             Tier.MEMORY.name: self._log.last_lsn,
             Tier.LOCAL_DISK.name: self._progress.of(Tier.LOCAL_DISK, "").lsn,
             Tier.OBJECT_STORAGE.name: self._progress.of(Tier.OBJECT_STORAGE, "").lsn,
         }
-        names = self._collections.names() if collection is None else [collection]
+        names = filter(may_see, self._collections.names()) if collection is None else [collection]
         committed = min((self._committed_lsn(name) for name in names), default=0)
         return shared | {Tier.COMMITTED.name: committed}
 
@@ -220,8 +223,13 @@ class Engine:
         """How far a write is: a tier, LOST, or UNKNOWN for a number that was never given away."""
         return self.tiers_of([lsn], collection)[lsn]
 
-    def tiers_of(self, lsns: Iterable[int], collection: str | None = None) -> dict[int, str]:
-        watermarks = self.watermarks(collection)
+    def tiers_of(
+        self,
+        lsns: Iterable[int],
+        collection: str | None = None,
+        may_see: Callable[[str], bool] = lambda _: True,
+    ) -> dict[int, str]:
+        watermarks = self.watermarks(collection, may_see)
         return {lsn: self._tier_of(lsn, watermarks) for lsn in lsns}
 
     def _tier_of(self, lsn: int, watermarks: dict[str, int]) -> str:
@@ -260,23 +268,26 @@ class Engine:
             since = oldest.first_accepted_us if oldest else self._log.unsealed_since_us
         return 0.0 if since is None else max(now_us() - since, 0) / 1e6
 
-    def health(self) -> dict[str, Any]:
-        """What works and what does not."""
+    def health(self, may_see: Callable[[str], bool] = lambda _: True) -> dict[str, Any]:
+        """What works and what does not, of the collections that a caller may see."""
         refusal = self.refusal()
         problems = [refusal.message] if refusal else []
         if self._uploader.failing:
             problems.append(self._uploader.failing)
-        problems += list(self._commits.failing.values())
+        failing = dict(self._commits.failing)
+        problems += [said for name, said in failing.items() if not name or may_see(name)]
         backed_up = self._backed_up()
         if backed_up:
             problems.append(backed_up)
         return {
-            "status": "refusing" if refusal else "degraded" if problems else "ok",
-            "accepts_writes": refusal is None,
+            # Also if what is wrong is not for this caller to know.
+            "status": "refusing" if refusal else "degraded" if problems or failing else "ok",
+            # While no stream is read, what is sent waits in the network.
+            "accepts_writes": refusal is None and backed_up is None,
             "problems": problems,
             "epoch": self._identity.epoch,
             "log_id": self._identity.log_id,
-            "watermarks": self.watermarks(),
+            "watermarks": self.watermarks(may_see=may_see),
             "log_bytes": self._index.bytes,
             "waiting_bytes": self._log.waiting_bytes + self._intake.queued_bytes,
             "sessions": [

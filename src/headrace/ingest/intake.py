@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, StorageFull, Terminal, UnexpectedFailure
+from headrace.errors import ConfigError, HeadraceError, StorageFull, Terminal, UnexpectedFailure
 from headrace.ingest.announcer import Announcer
 from headrace.ingest.producers import Producer
 from headrace.ingest.progress import now_us
@@ -148,6 +148,8 @@ class Intake:
                         self._write(source, joinable)
                     else:
                         self._write_once(source, source.producer, joinable)
+            except ConfigError as error:
+                source.refusal = error
             except Exception as error:
                 # Of this source's data, since the log's own errors are not raised; others must not suffer.
                 log.exception("writes to %s failed", source.stream.collection)
@@ -169,6 +171,12 @@ class Intake:
         known = min(max(producer.last_seq - message.seq + 1, 0), message.writes)
         if not known:
             return message
+        if (missing := producer.left_out(message.seq, known)) is not None:
+            # To take it for one that was written would lose it, and to write it now would change the order.
+            raise ConfigError(
+                f"sequence number {missing} of producer {source.stream.producer!r} was left out, and "
+                f"{producer.last_seq} is written already: numbers only go up; write it with a new number"
+            )
         source.announcer.wrote_before(producer.find(message.seq, known))
         source.statistics.duplicates += known
         if known == message.writes:

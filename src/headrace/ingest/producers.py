@@ -70,6 +70,14 @@ class Producer:
             position += 1
         return found
 
+    def left_out(self, seq: int, count: int) -> int | None:
+        """The first of these numbers that was never written, though a later one was; None if none is known to
+        be: those before the first run are forgotten, since they are committed."""
+        for run in self.find(seq, count):
+            if not run.lsn and self.runs and run.seq + run.count - 1 >= self.runs[0].seq:
+                return max(run.seq, self.runs[0].seq)
+        return None
+
     def after(self, lsn: int) -> list[Run]:
         """What is remembered of LSNs above this one."""
         kept = []

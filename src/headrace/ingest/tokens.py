@@ -99,6 +99,10 @@ class Identity:
     def may_read(self, collection: str) -> bool:
         return self._has(self.roles.read, collection)
 
+    def may_see(self, collection: str) -> bool:
+        """Whether it may know that there is such a collection, and how far it is."""
+        return self.may_read(collection) or self.may_write(collection)
+
     def require_write(self, collection: str) -> None:
         if not self.may_write(collection):
             raise self._lacks(f"write collection {collection!r}", f"{collection!r} in its role 'write'")

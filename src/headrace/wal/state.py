@@ -21,6 +21,8 @@ Range = tuple[int, int]
 # Without an end to it, clients that make up a new id at each start would fill the state.
 PRODUCER_SILENCE_US = 7 * 24 * 3600 * 1_000_000
 
+_EMPTY_BYTES, _ENTRY_BYTES = 100, 48  # of a state
+
 
 @dataclass(frozen=True, slots=True)
 class CollectionState:
@@ -72,6 +74,8 @@ class LogState:
     """LSNs that were or may have been given away, and whose writes died with a process or a disk."""
     committed: dict[str, Committed] = field(default_factory=dict)
     """As last heard; a table may be ahead of it."""
+    collection_bytes: dict[str, int] = field(default_factory=dict)
+    """How large each collection is in the log."""
 
     def wrote(self, collection: str, writes: Writes) -> None:
         self.last_lsn = writes.last_lsn
@@ -82,6 +86,7 @@ class LogState:
 
     def declared(self, collection: CollectionState) -> None:
         self.collections[collection.name] = collection
+        self.collection_bytes[collection.name] = len(collection.encode())
 
     def forget_silent(self, now_us: int) -> None:
         """Drops producers that have not been heard of for too long."""
@@ -119,12 +124,14 @@ class LogState:
             },
             lost=[(first, last) for first, last in raw["lost"]],
             committed={name: Committed(lsn, snapshot) for name, lsn, snapshot in raw["committed"]},
+            collection_bytes={collection.name: len(collection.encode()) for collection in collections},
         )
 
     @property
-    def entries(self) -> int:
-        """How many things it tells of, which its size depends on."""
-        return len(self.collections) + len(self.producers) + len(self.lost) + len(self.committed)
+    def about_bytes(self) -> int:
+        """About how many bytes `encode` returns, without doing it: that takes long where there is much."""
+        others = len(self.producers) + len(self.lost) + len(self.committed)
+        return _EMPTY_BYTES + sum(self.collection_bytes.values()) + _ENTRY_BYTES * others
 
     def is_lost(self, lsn: int) -> bool:
         return any(first <= lsn <= last for first, last in self.lost)

@@ -101,7 +101,6 @@ class LogWriter:
         self._first_accepted_us: int | None = None
         self._has_state = False
         self._since_state: int | None = None  # bytes of log since the last state; None: write one now
-        self._known_state = (0, 0)  # its size when it was last written down, and how many entries it had
         self._first_write_at: float | None = None
         self._is_loaded = False
         self._thread = Thread(target=self._run, name="wal", daemon=True)
@@ -351,11 +350,9 @@ class LogWriter:
             secrets.randbits(64),
         )
         data = header.encode()
-        has_state = self._since_state is None or self._since_state >= _STATE_SHARE * self._state_bytes()
+        has_state = self._since_state is None or self._since_state >= _STATE_SHARE * self._state.about_bytes
         if has_state:
-            state = self._state.encode()
-            self._known_state = (len(state), self._state.entries)
-            data += frame(Kind.STATE, state)
+            data += frame(Kind.STATE, self._state.encode())
         path = self._folder / segment_name(self._number)
         descriptor = self._files.create(path)
         try:
@@ -376,11 +373,6 @@ class LogWriter:
             self._on_sealed(sealed)
         # Last: until then whoever reads the log finds the segment before it, here or among the sealed.
         self._open = (path, len(data))
-
-    def _state_bytes(self) -> float:
-        """About how large the state is; to encode a large one at each segment would hold up writers."""
-        size, entries = self._known_state
-        return size * max(self._state.entries / max(entries, 1), 1.0)
 
     def _give_up_segment(self) -> None:
         if self._descriptor is None or self._header is None:

@@ -18,6 +18,7 @@ from headrace.ingest.iceberg.scan import MOST_BYTES
 from headrace.testing.freezing import freeze
 from headrace.wal.state import Committed
 from tests.ingest.iceberg.scenario import ORDERS, Scenario
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -77,6 +78,31 @@ def test_scans_run_at_once_up_to_a_bound(scenario: Scenario, scanner: Scanner) -
     third.join()
     assert waiting == [scenario.written]
     assert rows_of(other) == scenario.written
+
+
+def test_readers_that_take_nothing_make_way_for_others(scenario: Scenario) -> None:
+    scenario.write_segment()
+    scenario.commit()
+    with Scanner(scenario.settings, patience=0.0) as scanner:
+        stalled = [scanner.scan("orders"), scanner.scan("orders")]
+        assert rows_of(scanner.scan("orders")) == scenario.written
+        for scan in stalled:
+            with scan, pytest.raises(ScanFailed, match="nothing was read for 0 s, and others waited"):
+                list(scan)
+
+
+def test_who_waits_for_rows_is_not_taken_for_one_who_takes_none(scenario: Scenario) -> None:
+    large_scenario(scenario)
+    with Scanner(scenario.settings, most=1, patience=0.0) as scanner:
+        scan = scanner.scan("orders")
+        freeze(scan._child.pid)
+        reading = threading.Thread(target=lambda: list(scan))
+        reading.start()
+        wait_until(lambda: scan._taken_at is None)
+        with pytest.raises(ScanFailed, match="as many scans as may be are running"):
+            scanner.scan("orders", timeout=0.1)
+        psutil.Process(scan._child.pid).resume()
+        reading.join()
 
 
 def large_scenario(scenario: Scenario) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from base64 import b64decode
@@ -18,16 +19,28 @@ from headrace.ingest.iceberg.parent import Child, ChildGone, python_module
 from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.wal.state import Committed
 
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 1.0
+
 
 class Scanner:
     """Processes that read tables, each for one scan at a time; they are started as needed and kept."""
 
-    def __init__(self, settings: CatalogSettings, most: int = 2, command: Sequence[str] = ()) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        settings: CatalogSettings,
+        most: int = 2,
+        command: Sequence[str] = (),
+        patience: float = 30.0,
+    ) -> None:
+        """`patience`: for how many seconds a reader may take nothing while others wait."""
+        self._settings, self._patience = settings, patience
         self._command = command or python_module("headrace.ingest.iceberg.scan_process")
         self._slots = threading.BoundedSemaphore(most)
         self._lock = threading.Lock()
         self._idle: list[Child] = []
+        self._scans: set[Scan] = set()  # under way
         self._closed = False
 
     def scan(
@@ -35,17 +48,36 @@ class Scanner:
     ) -> Scan:
         """The committed rows with from_lsn <= LSN <= to_lsn, in any order.
 
-        Waits while as many scans as may be are running. The time limit is for that and then for each batch.
+        Waits while as many scans as may be are running, and ends one whose reader makes no progress. The time
+        limit is for that and then for each batch.
         """
-        if not self._slots.acquire(timeout=timeout):
-            raise ScanFailed("as many scans as may be are running: try again later")
+        deadline = time.monotonic() + timeout
+        while not self._slots.acquire(timeout=min(_LOOK_SECONDS, max(deadline - time.monotonic(), 0.0))):
+            self._end_stalled()
+            if time.monotonic() >= deadline:
+                raise ScanFailed("as many scans as may be are running: try again later")
         request = {"collection": collection, "from_lsn": from_lsn, "to_lsn": to_lsn}
         try:
             child = self._ready(request, time.monotonic() + timeout)
         except BaseException:
             self._slots.release()
             raise
-        return Scan(self, child, timeout)
+        scan = Scan(self, child, timeout)
+        with self._lock:
+            self._scans.add(scan)
+        return scan
+
+    def _end_stalled(self) -> None:
+        """Others wait for a place, and whoever does not read has no use for it."""
+        with self._lock:
+            stalled = [scan for scan in self._scans if scan.idle_seconds > self._patience]
+        for scan in stalled:
+            log.warning(
+                "a read was ended: nothing of it was taken for %.0f s, and others wait", self._patience
+            )
+            scan.end(
+                ScanFailed(f"nothing was read for {self._patience:.0f} s, and others waited: read again")
+            )
 
     def close(self) -> None:
         """Ends the processes that are idle now, and the others when their scans are over."""
@@ -79,8 +111,9 @@ class Scanner:
             else:
                 return child
 
-    def _release(self, child: Child, reusable: bool) -> None:
+    def _release(self, scan: Scan, child: Child, reusable: bool) -> None:
         with self._lock:
+            self._scans.discard(scan)
             keep = reusable and not self._closed
             if keep:
                 self._idle.append(child)
@@ -103,6 +136,8 @@ class Scan:
         self._timeout = timeout
         self._is_over = False
         self._lock = threading.Lock()
+        self._taken_at: float | None = time.monotonic()  # None while the reader waits for more
+        self._failure: ScanFailed | None = None
         kind, body = self._frame()
         if kind is not Frame.HEADER:
             self._release(reusable=False)
@@ -111,9 +146,26 @@ class Scan:
         self.committed = Committed(header["lsn"], header["snapshot_id"])
         self.schema = pa.ipc.read_schema(pa.py_buffer(b64decode(header["schema"])))
 
+    @property
+    def idle_seconds(self) -> float:
+        """Since the reader took what there was; 0 while it waits for more."""
+        taken_at = self._taken_at
+        return 0.0 if taken_at is None else time.monotonic() - taken_at
+
+    def end(self, failure: ScanFailed) -> None:
+        """Ends it for its reader, who hears why when it wants more."""
+        self._failure = failure
+        self._release(reusable=False)
+
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        while not self._is_over:
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            if self._is_over:
+                return
+            self._taken_at = None
             kind, body = self._frame()
+            self._taken_at = time.monotonic()
             if kind is Frame.END:
                 self._release(reusable=True)
                 return
@@ -150,4 +202,4 @@ class Scan:
             if self._is_over:
                 return
             self._is_over = True
-        self._scanner._release(self._child, reusable)
+        self._scanner._release(self, self._child, reusable)
