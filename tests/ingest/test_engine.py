@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -363,3 +364,20 @@ def test_a_server_that_reads_no_stream_is_not_ready(tmp_path: Path, iceberg: Fak
         assert engine.health()["status"] == "degraded"
         iceberg.problem = None
         wait_until(lambda: engine.health()["accepts_writes"])
+
+
+def test_a_clock_that_jumps_ahead_lets_nobody_be_forgotten(
+    tmp_path: Path, iceberg: FakeIceberg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"producer": "till-1"}
+    with running_engine(tmp_path) as engine, LocalSession(engine, options=options) as session:
+        session.await_level(session.write(1, seq=1), COMMITTED)
+    seconds, nanoseconds = time.time, time.time_ns
+    for ahead in (30 * 24 * 3600, 0):
+        monkeypatch.setattr(time, "time", lambda ahead=ahead: seconds() + ahead)
+        monkeypatch.setattr(time, "time_ns", lambda ahead=ahead: nanoseconds() + ahead * 10**9)
+        with running_engine(tmp_path) as engine:
+            for number in range(3):
+                write_all(engine, number, collection="others", level=Tier.COMMITTED)
+            with LocalSession(engine, options=options) as session:
+                assert session.greeting["last_seq"] == 1

@@ -16,9 +16,9 @@ from headrace.ingest import intake as module
 from headrace.ingest import session as session_module
 from headrace.ingest.intake import Intake, Message, Source
 from headrace.ingest.producers import Producer, Run
-from headrace.ingest.progress import now_us
 from headrace.ingest.statistics import Statistics
 from headrace.wal.groups import Entry, WriteStream
+from headrace.wal.state import PRODUCER_SILENCE_US
 from headrace.wal.writer import LogWriter
 from tests.ingest.support import FakeIceberg, LocalSession, batch, running_engine
 from tests.waiting import DEADLINE_SECONDS, wait_until
@@ -35,6 +35,7 @@ class Log:
         self.attempts = 0
         self.next_lsn = 1
         self.room = 1_000
+        self.uptime_us = 0
         self.holding = threading.Event()
         self.open = threading.Event()
         self.open.set()
@@ -287,7 +288,7 @@ def test_a_producer_is_not_forgotten_while_its_writes_are_on_the_way(
         with LocalSession(engine, options=options) as before:
             before.send(batch(1), seq=1)
             assert held.wait(DEADLINE_SECONDS)
-        engine._producers.forget_silent(now_us())
+        engine._producers.forget_silent(2 * PRODUCER_SILENCE_US)
         let_go.set()
         with LocalSession(engine, options=options) as after:
             assert after.greeting["last_seq"] == 1

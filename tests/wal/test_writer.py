@@ -395,7 +395,7 @@ def test_producers_that_were_silent_for_long_are_left_out_of_the_state(tmp_path:
         for path in segment_files(tmp_path)[:-1]:
             path.unlink()
         assert len(recover(tmp_path).state.producers) == 1
-        now[0] += PRODUCER_SILENCE_US / 1e6
+        now[0] += PRODUCER_SILENCE_US / 1e6 + 1
         log.synced_write(*range(100))
         log.seal()
     for path in segment_files(tmp_path)[:-1]:
@@ -414,3 +414,33 @@ def test_how_large_a_state_is_can_be_told_without_writing_it() -> None:
             state.producers[f"collection_{number}", f"producer-{producer}"] = ProducerState(7, number, 2**50)
     assert state.about_bytes == pytest.approx(len(state.encode()), rel=0.2)
     assert LogState.from_json(orjson.loads(state.encode())) == state
+
+
+def test_producers_are_aged_by_the_time_in_which_servers_ran(tmp_path: Path) -> None:
+    """However long none ran, and whatever the clock on the wall says."""
+    known: list[int] = []
+    for start in range(6):
+        now = [0.0]
+        clock: Callable[[], float] = lambda now=now: now[0]  # type: ignore[misc]  # noqa: E731
+        with OpenLog(tmp_path, clock=clock) as log:
+            known.append(len(log.recovered.state.producers))
+            if start == 0:
+                log.synced_write(1, stream=PRODUCER, seq=1)
+            now[0] += PRODUCER_SILENCE_US / 1e6 / 4
+            log.synced_write(*range(2000))  # as much as it takes for a state
+            log.seal()
+    assert known == [0, 1, 1, 1, 1, 0]
+
+
+def test_a_producer_of_a_state_without_an_uptime_counts_as_heard_of_now() -> None:
+    state = LogState()
+    state.producers["orders", "till-1"] = ProducerState(7, 70, 1_700_000_000_000_000)
+    raw = orjson.loads(state.encode())
+    del raw["uptime_us"]
+    old = LogState.from_json(raw)
+    old.uptime_us = PRODUCER_SILENCE_US
+    old.forget_silent()
+    assert old.producers == {("orders", "till-1"): ProducerState(7, 70, 0)}
+    old.uptime_us += 1
+    old.forget_silent()
+    assert old.producers == {}

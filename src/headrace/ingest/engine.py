@@ -337,7 +337,7 @@ class Engine:
         self._producers.committed(collection, at.lsn)
 
     def _clean_up(self) -> None:
-        self._producers.forget_silent(now_us())
+        self._producers.forget_silent(self._log.uptime_us)
         self._remove_committed()
 
     def _remove_committed(self) -> None:

@@ -165,7 +165,8 @@ class Intake:
         lsn = self._write(source, fresh) if fresh else None
         if lsn is not None:
             with producer.lock:
-                producer.wrote(fresh[0].seq, lsn, sum(message.writes for message in fresh), now_us())
+                writes = sum(message.writes for message in fresh)
+                producer.wrote(fresh[0].seq, lsn, writes, self._log.uptime_us)
 
     def _unknown_part(self, source: Source, producer: Producer, message: Message) -> Message | None:
         known = min(max(producer.last_seq - message.seq + 1, 0), message.writes)

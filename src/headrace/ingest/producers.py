@@ -31,6 +31,7 @@ class Producer:
 
     last_seq: int = 0
     seen_us: int = 0
+    """When it was last heard of, in the log's own time."""
     runs: list[Run] = field(default_factory=list)
     holder: object = None
     """The session that may write; a newer one takes its place."""

@@ -29,7 +29,7 @@ from headrace.ingest.options import (
     parse_metadata,
 )
 from headrace.ingest.producers import Producer, Producers
-from headrace.ingest.progress import Progress, now_us
+from headrace.ingest.progress import Progress
 from headrace.ingest.statistics import Statistics
 from headrace.model.tiers import Tier
 from headrace.wal.writer import LogWriter
@@ -164,7 +164,7 @@ class Session:
                     f"{self.collection!r}: give every client a producer of its own"
                 )
             # Now, not once it is in the log: or the producer could be forgotten between the two.
-            self._producer.seen_us = now_us()
+            self._producer.seen_us = self._services.log.uptime_us
             self._services.intake.put(source, message)
 
     def _admit(self, schema: pa.Schema) -> Source:

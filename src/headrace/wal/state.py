@@ -17,8 +17,8 @@ from headrace.wal.records import Writes
 Range = tuple[int, int]
 """First and last, both included."""
 
-# A producer that has been silent for this long is forgotten when the log's state is next written down.
-# Without an end to it, clients that make up a new id at each start would fill the state.
+# A producer that has been silent for this long, while servers of the log ran, is forgotten when the log's
+# state is next written down. Without an end to it, clients that make up a new id at each start would fill it.
 PRODUCER_SILENCE_US = 7 * 24 * 3600 * 1_000_000
 
 _EMPTY_BYTES, _ENTRY_BYTES = 100, 48  # of a state
@@ -54,6 +54,7 @@ class ProducerState:
     last_seq: int
     last_lsn: int
     seen_us: int
+    """When it was last heard of, in the log's own time: `LogState.uptime_us`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,9 @@ class Committed:
 class LogState:
     last_lsn: int = 0
     reserved_until: int = 0
+    uptime_us: int = 0
+    """For how long servers of this log have run. Nobody sets it, as the clock on the wall is set: what is
+    forgotten by it cannot be brought back. What came after the last state that was written is not in it."""
     collections: dict[str, CollectionState] = field(default_factory=dict)
     producers: dict[tuple[str, str], ProducerState] = field(default_factory=dict)
     lost: list[Range] = field(default_factory=list)
@@ -81,16 +85,17 @@ class LogState:
         self.last_lsn = writes.last_lsn
         if writes.producer:
             last_seq = writes.first_seq + writes.count - 1
-            latest = ProducerState(last_seq, writes.last_lsn, writes.accepted_us)
+            latest = ProducerState(last_seq, writes.last_lsn, self.uptime_us)
             self.producers[collection, writes.producer] = latest
 
     def declared(self, collection: CollectionState) -> None:
         self.collections[collection.name] = collection
         self.collection_bytes[collection.name] = len(collection.encode())
 
-    def forget_silent(self, now_us: int) -> None:
+    def forget_silent(self) -> None:
         """Drops producers that have not been heard of for too long."""
-        silent = [name for name, it in self.producers.items() if now_us - it.seen_us > PRODUCER_SILENCE_US]
+        before = self.uptime_us - PRODUCER_SILENCE_US
+        silent = [name for name, producer in self.producers.items() if producer.seen_us < before]
         for name in silent:
             del self.producers[name]
 
@@ -101,6 +106,7 @@ class LogState:
             {
                 "last_lsn": self.last_lsn,
                 "reserved_until": self.reserved_until,
+                "uptime_us": self.uptime_us,
                 "collections": [orjson.Fragment(one.encode()) for one in self.collections.values()],
                 "producers": [
                     [*name, producer.last_seq, producer.last_lsn, producer.seen_us]
@@ -113,13 +119,16 @@ class LogState:
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> LogState:
+        """Before there was an uptime, producers had times of the clock on the wall; they count as of now."""
         collections = [CollectionState.from_json(collection) for collection in raw["collections"]]
+        has_uptime = "uptime_us" in raw
         return LogState(
             last_lsn=raw["last_lsn"],
             reserved_until=raw["reserved_until"],
+            uptime_us=raw["uptime_us"] if has_uptime else 0,
             collections={collection.name: collection for collection in collections},
             producers={
-                (collection, producer): ProducerState(last_seq, last_lsn, seen_us)
+                (collection, producer): ProducerState(last_seq, last_lsn, seen_us if has_uptime else 0)
                 for collection, producer, last_seq, last_lsn, seen_us in raw["producers"]
             },
             lost=[(first, last) for first, last in raw["lost"]],

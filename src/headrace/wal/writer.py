@@ -70,12 +70,13 @@ class LogWriter:
         may_seal: Callable[[], bool] = lambda: True,
         limits: LogLimits | None = None,
         files: Files | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder, self._epoch, self._number, self._state = folder, epoch, number, state
         self._on_durable, self._on_sealed, self._on_failing = on_durable, on_sealed, on_failing
         self._may_seal, self._limits = may_seal, limits or LogLimits()
         self._files, self._clock = files or Files(), clock
+        self._began_at, self._uptime_before_us = clock(), state.uptime_us
         self._changed = Condition()  # guards what the callers' threads share with the log's
         self._waiting: deque[Waiting] = deque()
         self._waiting_bytes = 0
@@ -179,6 +180,11 @@ class LogWriter:
     def last_lsn(self) -> int:
         """The last LSN that a write has; later ones may have been given away by an earlier process."""
         return self._last_lsn
+
+    @property
+    def uptime_us(self) -> int:
+        """For how long servers of this log have run, this one included."""
+        return self._uptime_before_us + int((self._clock() - self._began_at) * 1_000_000)
 
     @property
     def failure(self) -> str | None:
@@ -293,6 +299,7 @@ class LogWriter:
 
     def _note(self, said: list[Said], reserved_until: int) -> None:
         before = self._state.last_lsn
+        self._state.uptime_us = self.uptime_us
         for what in said:
             if isinstance(what, CollectionState):
                 self._state.declared(what)
@@ -340,7 +347,8 @@ class LogWriter:
     def _begin_segment(self) -> None:
         """Ends the current segment; it is handed on once the header of the next one says where it ends."""
         self._give_up_segment()
-        self._state.forget_silent(int(self._clock() * 1_000_000))
+        self._state.uptime_us = self.uptime_us
+        self._state.forget_silent()
         header = SegmentHeader(
             self._epoch,
             self._number,
