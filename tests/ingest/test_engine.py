@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -381,3 +382,76 @@ def test_a_clock_that_jumps_ahead_lets_nobody_be_forgotten(
                 write_all(engine, number, collection="others", level=Tier.COMMITTED)
             with LocalSession(engine, options=options) as session:
                 assert session.greeting["last_seq"] == 1
+
+
+class Undeleting(Store):
+    """Does not answer when something is to be removed, until it is let go, or refuses to."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.asked, self.answers = threading.Event(), threading.Event()
+        self.refusal = ""
+
+    def remove(self, number: int) -> None:
+        self.asked.set()
+        if self.refusal:
+            raise EndpointUnavailable(self.refusal)
+        assert self.answers.wait(DEADLINE_SECONDS)
+        super().remove(number)
+
+
+def test_a_store_that_does_not_delete_holds_up_no_commit(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    store = Undeleting(tmp_path / "objects")
+    with running_engine(tmp_path / "data", store=store) as engine:
+        written = []
+        while not store.asked.is_set():
+            written += write_all(engine, 1, level=Tier.COMMITTED)
+        written += write_all(engine, 2, level=Tier.COMMITTED)
+        assert iceberg.lsns == {"orders": written}
+        store.answers.set()
+
+
+def test_a_store_that_refuses_to_delete_is_told_of(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    store = Undeleting(tmp_path / "objects")
+    store.answers.set()
+    store.refusal = "no rights to delete"
+    with running_engine(tmp_path / "data", store=store) as engine:
+        while not store.asked.is_set():
+            write_all(engine, 1, level=Tier.COMMITTED)
+        wait_until(lambda: engine.health()["problems"] == ["no rights to delete"])
+        assert engine.health()["status"] == "degraded"
+        there = store.numbers()
+        store.refusal = ""
+        write_all(engine, 2, level=Tier.COMMITTED)
+        wait_until(lambda: engine.health()["status"] == "ok")
+        wait_until(lambda: there[0] not in store.numbers())
+
+
+def test_the_limit_counts_all_that_a_stuck_collection_keeps_on_the_disk(
+    tmp_path: Path, iceberg: FakeIceberg
+) -> None:
+    iceberg.problems["bad"] = SchemaError("no such type")
+    with running_engine(tmp_path, most_log_bytes=20_000) as engine:
+        write_all(engine, 1, collection="bad", level=Tier.OBJECT_STORAGE)
+        good = 0
+        while engine.health()["accepts_writes"]:
+            write_all(engine, 1, collection="good", level=Tier.COMMITTED)
+            good += 1
+            assert good < 1000, "what is behind the stuck write cannot be removed, and counts"
+        assert any("bytes of log wait for Iceberg" in said for said in engine.health()["problems"])
+        iceberg.problems.clear()
+        wait_until(lambda: engine.health()["accepts_writes"])
+
+
+def test_an_uploader_that_fails_is_told_of(
+    tmp_path: Path, iceberg: FakeIceberg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(Store, "put", fail)
+    with running_engine(tmp_path / "data", store=Store(tmp_path / "objects")) as engine:
+        write_all(engine, 1, level=Tier.LOCAL_DISK)
+        wait_until(lambda: engine.fatal is not None)
+        assert engine.health()["status"] == "refusing"
+        assert "the uploader has failed (ZeroDivisionError: a defect): restart" in str(engine.fatal)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from headrace.errors import HeadraceError, ServerUnavailable, StorageFull, Terminal, Transient, WriteTimeout
-from headrace.faults import reached
+from headrace.errors import HeadraceError, ServerUnavailable, StorageFull, Terminal, WriteTimeout
+from headrace.ingest.cleaner import Cleaner
 from headrace.ingest.collections import Collections
 from headrace.ingest.commit_loop import CommitLoop
 from headrace.ingest.data_folder import DataFolder
@@ -110,9 +110,7 @@ class Engine:
             on_round=self._clean_up,
             on_fatal=self._stop_accepting,
         )
-        self._removable: deque[Segment] = deque()  # in order: a file that is left behind is no gap
-        self._unremoved: set[int] = set()  # segments whose files are removed and whose objects are not
-        self._knows_leftovers = False  # a process before this one may have removed files only
+        self._cleaner = Cleaner(self._index, self._store, self._commits.committed)
         self._fatal: Terminal | None = None
         self._closing = False
         self._sessions: dict[int, Session] = {}
@@ -137,6 +135,7 @@ class Engine:
         self._log.start()
         self._intake.start()
         self._uploader.start()
+        self._cleaner.start()
         self._commits.start()
 
     def close(self, timeout: float = 30.0) -> bool:
@@ -147,6 +146,7 @@ class Engine:
         synced = self._log.close(max(deadline - time.monotonic(), 0.0))
         self._uploader.close(timeout=5.0)
         self._commits.close(timeout=5.0)
+        self._cleaner.close(timeout=5.0)
         self._folder.close()
         return synced
 
@@ -274,6 +274,8 @@ class Engine:
         problems = [refusal.message] if refusal else []
         if self._uploader.failing:
             problems.append(self._uploader.failing)
+        if self._cleaner.failing:
+            problems.append(self._cleaner.failing)
         failing = dict(self._commits.failing)
         problems += [said for name, said in failing.items() if not name or may_see(name)]
         backed_up = self._backed_up()
@@ -338,31 +340,7 @@ class Engine:
 
     def _clean_up(self) -> None:
         self._producers.forget_silent(self._log.uptime_us)
-        self._remove_committed()
-
-    def _remove_committed(self) -> None:
-        """Removes what is committed: the file first, since a file without its object would be put again."""
-        self._removable.extend(self._index.remove(self._commits.committed))
-        try:
-            while self._removable:
-                reached("wal removing")
-                self._removable[0].path.unlink(missing_ok=True)
-                reached("wal removed")
-                self._unremoved.add(self._removable.popleft().header.number)
-        except OSError as error:
-            log.warning("cannot remove %s: %s", self._removable[0].path, error.strerror or error)
-            return
-        try:
-            if not self._knows_leftovers:
-                first = self._index.all()[0].header.number if self._index.all() else 0
-                self._unremoved.update(number for number in self._store.numbers() if number < first)
-                self._knows_leftovers = True
-            for number in sorted(self._unremoved):
-                self._store.remove(number)
-                reached("segment removed")
-                self._unremoved.discard(number)
-        except Transient as error:
-            log.warning("%s", error.message)
+        self._cleaner.clean()
 
     def _stop_accepting(self, error: Terminal) -> None:
         log.critical("%s", error.message)
@@ -372,8 +350,8 @@ class Engine:
         most = self._settings.most_log_bytes
         if self._index.bytes <= most:
             return None
-        # Not all of them wait: some are kept for the log's state.
-        waiting = self._index.waiting_bytes(self._commits.committed)
+        # Not all of them wait: those at the front may be kept for the log's state alone.
+        waiting = self._index.needed_bytes(self._commits.committed)
         if waiting <= most:
             return None
         where = "object storage" if not self._uploader.is_idle else "Iceberg"

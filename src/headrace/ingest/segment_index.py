@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import dropwhile
 from threading import Lock
 
 from headrace.wal.segments import Segment
@@ -30,13 +31,14 @@ class SegmentIndex:
     def bytes(self) -> int:
         return self._bytes
 
-    def waiting_bytes(self, committed: Callable[[str], int]) -> int:
-        """Of the segments that are not yet uploaded or not yet committed."""
-        return sum(
-            segment.length
-            for segment in self.all()
-            if not self.is_uploaded(segment) or not is_committed(segment, committed)
-        )
+    def needed_bytes(self, committed: Callable[[str], int]) -> int:
+        """Of the first segment that is not yet uploaded, or not yet committed, and of all after it: none of
+        those can be removed before it is, whatever has become of them."""
+
+        def is_done(segment: Segment) -> bool:
+            return self.is_uploaded(segment) and is_committed(segment, committed)
+
+        return sum(segment.length for segment in dropwhile(is_done, self.all()))
 
     def all(self) -> list[Segment]:
         with self._lock:

@@ -77,6 +77,14 @@ class Uploader:
                 self.failing = error.message
                 self._on_fatal(error)
                 return
+            except Exception as error:
+                # Nothing would reach object storage any more, and nobody would be told.
+                log.exception("the uploader has failed")
+                self.failing = (
+                    f"the uploader has failed ({type(error).__name__}: {error}): restart the server"
+                )
+                self._on_fatal(Terminal(self.failing))
+                return
             with self._changed:
                 self._waiting.popleft()
             reached("uploader put")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.ingest.engine import Engine
+from headrace.ingest.cleaner import Cleaner
 
-_remove_committed = Engine._remove_committed
-
-
-def _once(self: Engine) -> None:
-    _remove_committed(self)
-    self._removable.clear()
+_remove_committed = Cleaner._remove_committed
 
 
-_patched: Any = Engine
+def _once(self: Cleaner) -> None:
+    try:
+        _remove_committed(self)
+    finally:
+        self._removable.clear()
+
+
+_patched: Any = Cleaner
 _patched._remove_committed = _once
