@@ -6,7 +6,7 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -207,13 +207,22 @@ def test_connections_are_bounded(server: ScriptedServer, monkeypatch: pytest.Mon
         held = [
             socket.create_connection(("127.0.0.1", observe.port), timeout=DEADLINE_SECONDS) for _ in range(3)
         ]
-        assert held[2].recv(1) == b""  # hung up on at once
-        held[0].sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
-        assert held[0].recv(12) == b"HTTP/1.0 200"
+        assert held[0].recv(1) == b""  # hung up on as soon as somebody else comes
+        held[2].sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert held[2].recv(12) == b"HTTP/1.0 200"
         for connection in held:
             connection.close()
         wait_until(lambda: not observe._http._open, "free places")
         assert page(observe, "/healthz")[0] == 200
+
+
+def test_idle_connections_do_not_starve_a_probe(observed: ObserveServer) -> None:
+    with ExitStack() as held:
+        for _ in range(100):
+            held.enter_context(
+                socket.create_connection(("127.0.0.1", observed.port), timeout=DEADLINE_SECONDS)
+            )
+            assert page(observed, "/readyz")[0] == 200
 
 
 def test_a_slow_page_holds_up_nobody_else(server: ScriptedServer, observed: ObserveServer) -> None:

@@ -143,11 +143,17 @@ class _HttpServer(ThreadingHTTPServer):
         return connection, address
 
     def verify_request(self, request: Any, _address: Any) -> bool:
+        """Makes room by hanging up on the oldest: a probe is answered at once, and who holds on to a
+        connection has nothing to ask."""
         with self._lock:
-            if len(self._open) >= _MOST_CONNECTIONS:
-                return False
+            crowded = len(self._open) >= _MOST_CONNECTIONS
+            oldest = next(iter(self._open)) if crowded else None
+            if oldest is not None:
+                del self._open[oldest]
             self._open[request] = self._clock()
-            return True
+        if oldest is not None:
+            _hang_up(oldest)
+        return True
 
     def service_actions(self) -> None:
         """Called several times a second: hangs up on those who take their time."""
