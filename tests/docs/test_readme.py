@@ -37,7 +37,7 @@ def test_readme(
         run_examples("README.md", here, spark=spark)
     said = capsys.readouterr().out
     assert re.search(r"\[\{'id': 1, 'customer': 'ann', 'amount': 12.5, '_lsn': 1, '_row': 0\}\]", said)
-    assert "1 survives the machine" in said
+    assert "1 is in object storage" in said
     assert 'CREATE TABLE "main"."totals"' in said
     with contextlib.closing(sqlite3.connect("totals.db")) as database:
         rows = database.execute("SELECT customer, orders FROM totals ORDER BY customer").fetchall()

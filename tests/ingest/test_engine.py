@@ -23,6 +23,7 @@ from headrace.errors import (
 )
 from headrace.ingest.actions import Actions
 from headrace.ingest.engine import Engine
+from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.ingest.tokens import Identity, Roles
 from headrace.model.lsn import RESERVED_AT_ONCE
 from headrace.model.tiers import Tier
@@ -40,6 +41,9 @@ from tests.waiting import DEADLINE_SECONDS, wait_until
 from tests.wal.support import NO_SPACE, Disk
 
 MEMORY, LOCAL_DISK, OBJECT_STORAGE, COMMITTED = (tier.name for tier in Tier)
+
+
+IN_FOLDERS = {MEMORY: "nothing", LOCAL_DISK: "process", OBJECT_STORAGE: "process", COMMITTED: "process"}
 
 
 # Never early, and healing.
@@ -195,6 +199,7 @@ def test_a_restart_goes_on_where_the_last_process_ended(tmp_path: Path, iceberg:
                 "assigned": [[10, 1, 2]],
                 "lost": [[3, RESERVED_AT_ONCE]],
                 "watermarks": before,
+                "survives": IN_FOLDERS,
             }
             session.await_level(lsns[-1], COMMITTED)
             assert session.lsns(MEMORY) == []
@@ -455,3 +460,13 @@ def test_an_uploader_that_fails_is_told_of(
         wait_until(lambda: engine.fatal is not None)
         assert engine.health()["status"] == "refusing"
         assert "the uploader has failed (ZeroDivisionError: a defect): restart" in str(engine.fatal)
+
+
+def test_what_a_write_survives_depends_on_where_it_is_kept(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    rest = CatalogSettings(properties={"type": "rest", "uri": "https://catalog.example"})
+    with running_engine(tmp_path / "a") as engine:
+        assert engine.survives == IN_FOLDERS
+    store = Store(tmp_path / "objects")
+    with running_engine(tmp_path / "b", store=store, catalog=rest) as engine:
+        store.url = "s3://bucket"
+        assert engine.survives == {**IN_FOLDERS, OBJECT_STORAGE: "machine", COMMITTED: "machine"}

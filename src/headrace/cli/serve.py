@@ -102,6 +102,7 @@ def _serve(config: HeadraceConfig, data: Path | None, settings: ServeSettings, s
         click.echo(f"headrace listens on {server.url}")
         if observe is not None:
             click.echo(f"metrics on port {observe.port}: /metrics, /healthz, /readyz")
+        click.echo(_what_survives(server))
         stop.wait()
         click.echo("stopping: taking no more writes, syncing those taken")
     finally:
@@ -114,3 +115,11 @@ def _serve(config: HeadraceConfig, data: Path | None, settings: ServeSettings, s
     else:
         click.echo(f"stopped: the disk has not taken everything after LSN {last}", err=True)
     return synced
+
+
+def _what_survives(server: IngestServer) -> str:
+    """Of the tier whose name promises most: the default store is a folder."""
+    store, survives = server.engine.store_url, server.engine.survives["OBJECT_STORAGE"]
+    if survives == "machine":
+        return f"object storage is {store}: what is there survives this machine"
+    return f"object storage is {store}, a folder: what is there survives the process, not this machine"

@@ -17,7 +17,7 @@ from headrace.ingest.collections import Collections
 from headrace.ingest.commit_loop import CommitLoop
 from headrace.ingest.data_folder import DataFolder
 from headrace.ingest.iceberg.committer import CommitterProcess
-from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog
+from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog, kept_on_host
 from headrace.ingest.intake import Intake
 from headrace.ingest.options import Options
 from headrace.ingest.producers import Producer, Producers, Run
@@ -194,6 +194,21 @@ class Engine:
         return None
 
     # What everybody may ask.
+
+    @property
+    def survives(self) -> dict[str, str]:
+        """What a write survives at each tier: nothing, the process, or the machine with its disk."""
+        in_folder = self._store.url.startswith("file:")
+        return {
+            Tier.MEMORY.name: "nothing",
+            Tier.LOCAL_DISK.name: "process",
+            Tier.OBJECT_STORAGE.name: "process" if in_folder else "machine",
+            Tier.COMMITTED.name: "process" if kept_on_host(self.catalog) else "machine",
+        }
+
+    @property
+    def store_url(self) -> str:
+        return self._store.url
 
     @property
     def collections(self) -> Collections:
@@ -401,6 +416,7 @@ class Engine:
             "assigned": [run.to_json() for run in runs],
             "lost": self.lost(after) if after is not None else [],
             "watermarks": self.watermarks(collection),
+            "survives": self.survives,
         }
 
 
