@@ -93,17 +93,17 @@ class Store(SegmentStore):
     def let_go(self) -> None:
         self._open.set()
 
-    def put(self, segment: Segment, epoch: int) -> None:
+    def put(self, segment: Segment, term: int) -> None:
         self._pass()
-        super().put(segment, epoch)
+        super().put(segment, term)
 
     def has(self, segment: Segment) -> bool:
         self._pass()
         return super().has(segment)
 
-    def check_owner(self, epoch: int) -> None:
+    def check_owner(self, term: int) -> None:
         self.after_put()
-        super().check_owner(epoch)
+        super().check_owner(term)
 
     def remove(self, number: int) -> None:
         if self.removing_fails:

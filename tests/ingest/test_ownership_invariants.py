@@ -21,8 +21,8 @@ def test_a_put_is_done_only_if_the_log_is_still_owned_after_it(
 ) -> None:
     """Invariant 5. If a claim appears during the put, its server may not have seen the segment."""
     store = SegmentStore((tmp_path / "objects").as_uri())
-    term = store.claim_epoch()
-    with OpenLog(tmp_path / "wal", epoch=term) as log:
+    term = store.claim_term()
+    with OpenLog(tmp_path / "wal", term=term) as log:
         log.synced_write(1)
         segment = log.seal()
     create = ObjectStore.create
@@ -30,7 +30,7 @@ def test_a_put_is_done_only_if_the_log_is_still_owned_after_it(
     def create_and_be_replaced(self: ObjectStore, path: str, data: bytes | memoryview, what: str) -> None:
         create(self, path, data, what)
         monkeypatch.undo()
-        store.claim_epoch()
+        store.claim_term()
 
     monkeypatch.setattr(ObjectStore, "create", create_and_be_replaced)
     with pytest.raises(Fenced, match="another server took over"):

@@ -218,7 +218,7 @@ def test_an_old_copy_of_a_folder_is_refused(tmp_path: Path, iceberg: FakeIceberg
 
 
 def test_two_servers_with_copies_of_a_folder_cannot_both_put(tmp_path: Path, iceberg: FakeIceberg) -> None:
-    """They have the same epoch and, with the same writes, segments of the same number and size."""
+    """They have the same term and, with the same writes, segments of the same number and size."""
     url = tmp_path / "objects"
     with running_engine(tmp_path / "data", store=Store(url)) as engine:
         write_all(engine, 1, level=Tier.OBJECT_STORAGE)
@@ -246,7 +246,7 @@ def test_a_folder_of_another_log_is_refused(tmp_path: Path, iceberg: FakeIceberg
         Engine(settings_for(tmp_path / "one"), store=Store(tmp_path / "objects of two"))
 
 
-def test_a_folder_whose_store_is_new_goes_on_and_claims_its_epoch_there(
+def test_a_folder_whose_store_is_new_goes_on_and_claims_its_term_there(
     tmp_path: Path, iceberg: FakeIceberg
 ) -> None:
     with running_engine(tmp_path / "data", store=Store(tmp_path / "old")) as engine:
@@ -254,7 +254,7 @@ def test_a_folder_whose_store_is_new_goes_on_and_claims_its_epoch_there(
     new = Store(tmp_path / "new")
     with running_engine(tmp_path / "data", store=new) as engine:
         write_all(engine, 1, level=Tier.COMMITTED)
-    assert new.claim_epoch() == 1
+    assert new.claim_term() == 1
 
 
 def test_segments_without_an_identity_are_kept_out_of_the_way(tmp_path: Path, iceberg: FakeIceberg) -> None:

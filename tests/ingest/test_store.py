@@ -23,8 +23,8 @@ def store(tmp_path: Path) -> SegmentStore:
     return store_in(tmp_path / "objects")
 
 
-def sealed_segment(folder: Path, epoch: int = 0, *ids: int) -> Segment:
-    with OpenLog(folder, epoch=epoch) as log:
+def sealed_segment(folder: Path, term: int = 0, *ids: int) -> Segment:
+    with OpenLog(folder, term=term) as log:
         log.synced_write(*(ids or (1,)))
         return log.seal()
 
@@ -34,9 +34,9 @@ def test_a_log_has_one_id_for_ever(store: SegmentStore, tmp_path: Path) -> None:
     assert store_in(tmp_path / "others").log_id() != store.log_id()
 
 
-def test_an_epoch_is_claimed_by_one(store: SegmentStore) -> None:
+def test_an_term_is_claimed_by_one(store: SegmentStore) -> None:
     claimed: list[int] = []
-    claimers = [threading.Thread(target=lambda: claimed.append(store.claim_epoch())) for _ in range(8)]
+    claimers = [threading.Thread(target=lambda: claimed.append(store.claim_term())) for _ in range(8)]
     for claimer in claimers:
         claimer.start()
     for claimer in claimers:
@@ -45,9 +45,9 @@ def test_an_epoch_is_claimed_by_one(store: SegmentStore) -> None:
 
 
 def test_the_owner_is_who_claimed_last(store: SegmentStore) -> None:
-    first = store.claim_epoch()
+    first = store.claim_term()
     store.check_owner(first)
-    second = store.claim_epoch()
+    second = store.claim_term()
     store.check_owner(second)
     with pytest.raises(Fenced, match="another server took over"):
         store.check_owner(first)
@@ -57,7 +57,7 @@ def test_what_is_put_can_be_fetched_and_put_again(store: SegmentStore, tmp_path:
     segment = sealed_segment(tmp_path / "wal")
     assert not store.has(segment)
     for _ in range(2):  # the answer to the first may have been lost
-        store.put(segment, epoch=0)
+        store.put(segment, term=0)
         assert store.has(segment)
     assert store.numbers() == [1]
     (tmp_path / "fetched").mkdir()
@@ -74,34 +74,34 @@ def test_only_what_was_synced_is_put(store: SegmentStore, tmp_path: Path) -> Non
     segment = sealed_segment(tmp_path / "wal")
     with segment.path.open("ab") as file:
         file.write(b"never synced")
-    store.put(segment, epoch=0)
+    store.put(segment, term=0)
     (tmp_path / "fetched").mkdir()
     store.fetch(1, tmp_path / "fetched")
     assert (tmp_path / "fetched" / segment.path.name).stat().st_size == segment.length
 
 
-def test_a_segment_of_the_same_epoch_and_number_is_never_overwritten(
+def test_a_segment_of_the_same_term_and_number_is_never_overwritten(
     store: SegmentStore, tmp_path: Path
 ) -> None:
     """Two servers with copies of one folder: all but the content is the same."""
     ours, theirs = sealed_segment(tmp_path / "a", 0, 1), sealed_segment(tmp_path / "b", 0, 2)
     assert ours.length == theirs.length
-    store.put(theirs, epoch=0)
+    store.put(theirs, term=0)
     assert not store.has(ours)
     with pytest.raises(Fenced, match="already has another segment 1"):
-        store.put(ours, epoch=0)
+        store.put(ours, term=0)
     assert store.has(theirs)
 
 
-def test_a_segment_of_an_earlier_epoch_gives_way_and_one_of_a_later_does_not(
+def test_a_segment_of_an_earlier_term_gives_way_and_one_of_a_later_does_not(
     store: SegmentStore, tmp_path: Path
 ) -> None:
     old, new = sealed_segment(tmp_path / "a", 0), sealed_segment(tmp_path / "b", 1)
-    store.put(old, epoch=0)
-    store.put(new, epoch=1)
+    store.put(old, term=0)
+    store.put(new, term=1)
     assert store.has(new)
     with pytest.raises(Fenced):
-        store.put(old, epoch=0)
+        store.put(old, term=0)
     assert store.has(new)
 
 
@@ -113,16 +113,16 @@ def test_an_object_that_a_stopped_machine_left_unfinished_gives_way(
     for content in (b"", b"\0" * 200):
         store.remove(1)
         (tmp_path / "objects/wal" / segment.path.name).write_bytes(content)
-        store.put(segment, epoch=0)
+        store.put(segment, term=0)
         assert store.has(segment)
 
 
 def test_a_put_of_a_replaced_server_is_not_reported_as_done(store: SegmentStore, tmp_path: Path) -> None:
     segment = sealed_segment(tmp_path / "wal")
-    epoch = store.claim_epoch()
-    store.claim_epoch()
+    term = store.claim_term()
+    store.claim_term()
     with pytest.raises(Fenced):
-        store.put(segment, epoch)
+        store.put(segment, term)
 
 
 def test_a_file_store_syncs_what_it_puts(
@@ -131,25 +131,25 @@ def test_a_file_store_syncs_what_it_puts(
     segment = sealed_segment(tmp_path / "wal")
     synced: list[Path] = []
     monkeypatch.setattr("headrace.objects._sync", synced.append)
-    store.put(segment, epoch=0)
+    store.put(segment, term=0)
     wal = tmp_path / "objects/wal"
     assert synced == [wal / segment.path.name, wal, wal.parent]
 
 
-def test_an_old_copy_is_found_out_by_what_its_epoch_has_put(store: SegmentStore, tmp_path: Path) -> None:
+def test_an_old_copy_is_found_out_by_what_its_term_has_put(store: SegmentStore, tmp_path: Path) -> None:
     segment = sealed_segment(tmp_path / "wal", 1)
-    store.put(segment, epoch=1)
-    store.refuse_old_copy(newest=1, epoch=1)
-    store.refuse_old_copy(newest=0, epoch=2)  # what a replaced server left behind
+    store.put(segment, term=1)
+    store.refuse_old_copy(newest=1, term=1)
+    store.refuse_old_copy(newest=0, term=2)  # what a replaced server left behind
     with pytest.raises(Fenced, match="old copy"):
-        store.refuse_old_copy(newest=0, epoch=1)
+        store.refuse_old_copy(newest=0, term=1)
 
 
 def test_a_store_that_cannot_be_reached_may_come_back(store: SegmentStore, tmp_path: Path) -> None:
     segment = sealed_segment(tmp_path / "wal")
     shutil.rmtree(tmp_path / "objects")
     (tmp_path / "objects").write_text("not a folder")
-    for call in (store.log_id, store.claim_epoch, store.numbers, lambda: store.put(segment, 0)):
+    for call in (store.log_id, store.claim_term, store.numbers, lambda: store.put(segment, 0)):
         with pytest.raises(EndpointUnavailable, match="objects cannot"):
             call()
 
@@ -176,13 +176,13 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 def test_names_that_are_not_of_the_log_are_ignored(
     store: SegmentStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store.put(sealed_segment(tmp_path / "wal"), store.claim_epoch())
+    store.put(sealed_segment(tmp_path / "wal"), store.claim_term())
     foreign = ["wal/.DS_Store", "wal/1.wal", "wal/00000000000000000007.wal.tmp", "epochs/note.txt"]
     for name in foreign:
         (tmp_path / "objects" / name).write_text("not ours")
     for _ in range(2):
         assert store.numbers() == [1]
-    assert store.claim_epoch() == 1
+    assert store.claim_term() == 1
     said = [record.getMessage() for record in caplog.records]
     assert sorted(line.split()[3].rstrip(",") for line in said) == sorted(foreign)  # each is said once
 
@@ -201,21 +201,21 @@ def test_what_is_damaged_on_the_disk_is_not_put(store: SegmentStore, tmp_path: P
     ):
         segment.path.write_bytes(data)
         with pytest.raises(CorruptLog, match=said):
-            store.put(segment, epoch=0)
+            store.put(segment, term=0)
         assert store.numbers() == []
     segment.path.write_bytes(whole)
-    store.put(segment, epoch=0)
+    store.put(segment, term=0)
 
 
 def test_an_object_that_is_damaged_is_not_taken_for_the_segment(store: SegmentStore, tmp_path: Path) -> None:
     segment = sealed_segment(tmp_path / "wal")
-    store.put(segment, epoch=0)
+    store.put(segment, term=0)
     there = tmp_path / "objects" / "wal" / segment.path.name
     whole = there.read_bytes()
     there.write_bytes(damaged(whole))
     assert not store.has(segment)
     with pytest.raises(Fenced, match="the object was damaged: compare it with"):
-        store.put(segment, epoch=0)
+        store.put(segment, term=0)
     assert there.read_bytes() == damaged(whole)
     there.write_bytes(whole)
     assert store.has(segment)

@@ -63,6 +63,7 @@ class ScriptedServer:
             "status": "ok" if not self.problems else "degraded" if self.accepts_writes else "refusing",
             "accepts_writes": self.accepts_writes,
             "problems": self.problems,
+            "term": 2,
             "epoch": 2,
             "log_id": "abc",
             "watermarks": self.watermarks(),

@@ -91,6 +91,7 @@ def test_the_others(server: ScriptedServer) -> None:
         "collections": 1,
         "accepts_writes": 0,
         "problems": 2,
+        "term": 2,
         "epoch": 2,
         "log_bytes": 4096,
         "log_limit_bytes": 1 << 34,

@@ -116,7 +116,7 @@ class OpenLog:
         self,
         folder: Path,
         *,
-        epoch: int = 0,
+        term: int = 0,
         files: Files | None = None,
         limits: LogLimits = NEVER_BY_ITSELF,
         may_seal: Callable[[], bool] = lambda: True,
@@ -126,14 +126,14 @@ class OpenLog:
         self.folder = folder
         self.found: list[tuple[str, Writes]] = []
         self.recovered: Recovered = recover(folder, lambda name, writes: self.found.append((name, writes)))
-        self.recovered.start_epoch(epoch)
+        self.recovered.start_term(term)
         self.durable: list[int] = []
         self.sealed: list[Segment] = []
         self.reasons: list[str | None] = []
         segments = self.recovered.segments
         self.writer = LogWriter(
             folder,
-            epoch,
+            term,
             self.recovered.next_number,
             self.recovered.state,
             segments[-1] if segments else None,

@@ -25,9 +25,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.wal.writer.RESERVED_AT_ONCE", BLOCK)
 
 
-def test_epochs_share_no_number_and_fit_in_a_double() -> None:
+def test_terms_share_no_number_and_fit_in_a_double() -> None:
     assert first_lsn_of(0) == 1
-    assert all(first_lsn_of(epoch + 1) == last_lsn_of(epoch) + 1 for epoch in range(5))
+    assert all(first_lsn_of(term + 1) == last_lsn_of(term) + 1 for term in range(5))
     assert last_lsn_of(2**17 - 1) < 2**53
 
 
@@ -89,36 +89,36 @@ def test_a_message_may_have_more_writes_than_a_block_has_numbers(tmp_path: Path,
         assert log.synced_write(2) == lsn + count
 
 
-def test_another_epoch_loses_all_that_the_one_before_may_have_given_away(tmp_path: Path) -> None:
+def test_another_term_loses_all_that_the_one_before_may_have_given_away(tmp_path: Path) -> None:
     with OpenLog(tmp_path) as log:
         log.synced_write(1)
-    with OpenLog(tmp_path, epoch=1) as log:
+    with OpenLog(tmp_path, term=1) as log:
         assert log.recovered.state.lost == [(2, first_lsn_of(1) - 1)]
         assert log.synced_write(2) == first_lsn_of(1)
-    with OpenLog(tmp_path, epoch=1) as log:
+    with OpenLog(tmp_path, term=1) as log:
         first_after = first_lsn_of(1) + RESERVED_AT_ONCE
         assert log.recovered.state.lost[1:] == [(first_lsn_of(1) + 1, first_after - 1)]
 
 
-def test_another_epoch_that_wrote_nothing_is_not_forgotten(tmp_path: Path) -> None:
-    """Its process may end between claiming the epoch and its first record."""
+def test_another_term_that_wrote_nothing_is_not_forgotten(tmp_path: Path) -> None:
+    """Its process may end between claiming the term and its first record."""
     with OpenLog(tmp_path) as log:
         log.synced_write(1)
     recovered = recover(tmp_path)
-    recovered.start_epoch(1)
+    recovered.start_term(1)
     again = recover(tmp_path)
-    again.start_epoch(1)
+    again.start_term(1)
     assert again.state == recovered.state
     assert again.state.reserved_until == first_lsn_of(1)
 
 
-def test_an_epoch_without_anything_from_before_has_lost_all_of_it(tmp_path: Path) -> None:
+def test_an_term_without_anything_from_before_has_lost_all_of_it(tmp_path: Path) -> None:
     recovered = recover(tmp_path)
-    recovered.start_epoch(2)
+    recovered.start_term(2)
     assert recovered.state.lost == [(1, first_lsn_of(2) - 1)]
 
 
-def test_an_epoch_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_term_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.wal.writer.last_lsn_of", lambda _: 3)
     with OpenLog(tmp_path) as log:
         assert [log.write(1), log.write(2)] == [1, 2]
@@ -129,7 +129,7 @@ def test_an_epoch_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["end", "crash and lose what was not synced", "crash and keep it", "new epoch"]),
+        st.sampled_from(["end", "crash and lose what was not synced", "crash and keep it", "new term"]),
         st.integers(0, 2 * BLOCK),  # writes that are synced
         st.integers(0, BLOCK // 2),  # writes that are not
     ),
@@ -149,10 +149,10 @@ def test_no_number_is_ever_used_twice(steps: list[tuple[str, int, int]]) -> None
 def _live_and_die(base: Path, steps: list[tuple[str, int, int]]) -> None:
     given: list[int] = []
     kept: list[int] = []
-    folder, epoch = base / "0", 0
+    folder, term = base / "0", 0
     for life, (end, synced, unsynced) in enumerate(steps):
         disk = Disk()
-        log = OpenLog(folder, epoch=epoch, files=disk)
+        log = OpenLog(folder, term=term, files=disk)
         found = [lsn for _, one in log.found for lsn in range(one.first_lsn, one.last_lsn + 1)]
         _check_all_accounted_for(given, kept, found, log.recovered.state.lost)
         kept = found
@@ -174,7 +174,7 @@ def _live_and_die(base: Path, steps: list[tuple[str, int, int]]) -> None:
         disk.let_go()
         log.writer.close(DEADLINE_SECONDS)
         folder = after
-        epoch += end == "new epoch"
+        term += end == "new term"
 
 
 def given_and_not_lost(given: list[int], lost: list[tuple[int, int]]) -> list[int]:

@@ -36,7 +36,7 @@ NONCES = {1: 77, 2: 0x0123_4567_89AB_CDEF}
 
 def header_of(version: int) -> SegmentHeader:
     return SegmentHeader(
-        epoch=3,
+        term=3,
         number=42,
         first_lsn=1_001,
         reserved_until=70_000,

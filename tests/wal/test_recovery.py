@@ -125,7 +125,7 @@ def check_whole_records_only(recovered: Recovered, whole: bytes) -> None:
     assert state.producers["orders", "till-1"].last_seq == naive_last_seq(whole)
     assert ("later" in state.collections) == any(kind is Kind.COLLECTION for _, kind, _ in told(whole))
     reserved = state.reserved_until
-    recovered.start_epoch(0)
+    recovered.start_term(0)
     assert state.lost == ([(state.last_lsn + 1, reserved - 1)] if reserved > state.last_lsn + 1 else [])
 
 
@@ -163,7 +163,7 @@ def test_a_log_goes_on_after_a_cut_as_if_the_cut_part_had_never_been(copies: Cop
 
 def test_what_is_only_in_an_empty_folder_is_nothing(tmp_path: Path) -> None:
     recovered = recover(tmp_path)
-    recovered.start_epoch(0)
+    recovered.start_term(0)
     assert (recovered.segments, recovered.next_number, recovered.state.lost) == ([], 1, [])
     assert recovered.state.reserved_until == 1
 

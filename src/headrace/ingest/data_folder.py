@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import ConfigError, EndpointUnavailable
@@ -26,10 +26,11 @@ _LOG = "wal"
 
 @dataclass(frozen=True)
 class Identity:
-    """Which log the folder holds, and in which of its epochs."""
+    """Which log the folder holds, and in which of its terms."""
 
     log_id: str
-    epoch: int
+    term: int
+    """In the file it is called `epoch`, as it was before pipelines had epochs too."""
 
 
 class DataFolder:
@@ -64,21 +65,21 @@ class DataFolder:
         if identity is None or not segment_files(self.log):
             return self._take_over(store, on_writes)
         try:
-            store.join(identity.log_id, identity.epoch)
-            store.check_owner(identity.epoch)
-            store.refuse_old_copy(number_of(segment_files(self.log)[-1]), identity.epoch)
+            store.join(identity.log_id, identity.term)
+            store.check_owner(identity.term)
+            store.refuse_old_copy(number_of(segment_files(self.log)[-1]), identity.term)
         except EndpointUnavailable as error:
             # The owner is looked at again with each upload; until then writes are taken to the disk.
             log.warning("%s", error.message)
         recovered = recover(self.log, on_writes)
-        if recovered.state.reserved_until + 2 * RESERVED_AT_ONCE > last_lsn_of(identity.epoch):
-            identity = Identity(identity.log_id, store.claim_epoch())
+        if recovered.state.reserved_until + 2 * RESERVED_AT_ONCE > last_lsn_of(identity.term):
+            identity = Identity(identity.log_id, store.claim_term())
             self._write(identity)
-        recovered.start_epoch(identity.epoch)
+        recovered.start_term(identity.term)
         return identity, recovered
 
     def _take_over(self, store: SegmentStore, on_writes: OnWrites) -> tuple[Identity, Recovered]:
-        identity = Identity(store.log_id(), store.claim_epoch())
+        identity = Identity(store.log_id(), store.claim_term())
         self._put_aside()
         # Until all is here nothing says so: a process that ends on the way has to begin again.
         (self.path / _IDENTITY).unlink(missing_ok=True)
@@ -88,7 +89,7 @@ class DataFolder:
         for number in numbers:
             store.fetch(number, self.log)
         recovered = recover(self.log, on_writes)
-        recovered.start_epoch(identity.epoch)
+        recovered.start_term(identity.term)
         self._write(identity)
         return identity, recovered
 
@@ -102,10 +103,11 @@ class DataFolder:
 
     def _identity(self) -> Identity | None:
         try:
-            return Identity(**json.loads((self.path / _IDENTITY).read_text()))
+            raw = json.loads((self.path / _IDENTITY).read_text())
+            return Identity(str(raw["log_id"]), int(raw["epoch"]))
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, KeyError):
             raise ConfigError(
                 f"{self.path / _IDENTITY} is damaged: move the data folder away, and what reached object "
                 "storage is recovered from there"
@@ -115,7 +117,7 @@ class DataFolder:
         reached("identity writing")
         temporary = self.path / f"{_IDENTITY}.new"
         with temporary.open("w") as file:
-            json.dump(asdict(identity), file)
+            json.dump({"log_id": identity.log_id, "epoch": identity.term}, file)
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(self.path / _IDENTITY)

@@ -82,11 +82,11 @@ class Engine:
         for (collection, producer), found in runs.items():
             self._producers.recovered(collection, producer, found)
         self._uploader = Uploader(
-            self._store, self._identity.epoch, on_uploaded=self._uploaded, on_fatal=self._stop_accepting
+            self._store, self._identity.term, on_uploaded=self._uploaded, on_fatal=self._stop_accepting
         )
         self._log = LogWriter(
             self._folder.log,
-            self._identity.epoch,
+            self._identity.term,
             recovered.next_number,
             state,
             segments[-1] if segments else None,
@@ -302,7 +302,8 @@ class Engine:
             # While no stream is read, what is sent waits in the network.
             "accepts_writes": refusal is None and backed_up is None,
             "problems": problems,
-            "epoch": self._identity.epoch,
+            "term": self._identity.term,
+            "epoch": self._identity.term,  # what it was called before
             "log_id": self._identity.log_id,
             "watermarks": self.watermarks(may_see=may_see),
             "log_bytes": self._index.bytes,

@@ -4,8 +4,8 @@
     epochs/0000000003      one for each server that ever began with an empty disk; never removed
     wal/00000000000000000042.wal
 
-A server owns the log while no later epoch exists. It looks *after* each put, and a new server claims its
-epoch *before* it reads what is there. So a put that a new owner did not see is never acknowledged.
+A server owns the log while no later term exists. It looks *after* each put, and a new server claims its
+term *before* it reads what is there. So a put that a new owner did not see is never acknowledged.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from headrace.wal.records import SEGMENT_HEADER_BYTES, BadRecord, SegmentHeader
 from headrace.wal.segments import CorruptLog, Segment, records_of, segment_name
 
 _LOG_ID = "log-id"
-_EPOCHS = "epochs"
+_TERMS = "epochs"
 _SEGMENTS = "wal"
-_EPOCH_NAME = re.compile(rf"{_EPOCHS}/(\d{{10}})")
+_TERM_NAME = re.compile(rf"{_TERMS}/(\d{{10}})")
 _SEGMENT_NAME = re.compile(rf"{_SEGMENTS}/(\d{{20}})\.wal")
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class SegmentStore:
         """What tells this log from any other; made by the first who asks."""
         return self._identify(uuid4().hex)
 
-    def join(self, log_id: str, epoch: int) -> None:
+    def join(self, log_id: str, term: int) -> None:
         """Goes on with the log of a data folder. An empty store becomes that log's."""
         found = self._identify(log_id)
         if found != log_id:
@@ -58,53 +58,53 @@ class SegmentStore:
                 "name the store that it had, or start with a new data folder"
             )
         with suppress(ObjectExists):
-            self._objects.create(_epoch_path(epoch), _who(), "claim an epoch")
+            self._objects.create(_term_path(term), _who(), "claim a term")
 
-    def claim_epoch(self) -> int:
-        """An epoch that nobody had before; from now on the server of the one before is fenced off."""
+    def claim_term(self) -> int:
+        """A term that nobody had before; from now on the server of the one before is fenced off."""
         while True:
-            epoch = max(self._numbers(_EPOCHS, _EPOCH_NAME, "list epochs"), default=-1) + 1
+            term = max(self._numbers(_TERMS, _TERM_NAME, "list terms"), default=-1) + 1
             with suppress(ObjectExists):
-                reached("epoch claiming")
-                self._objects.create(_epoch_path(epoch), _who(), "claim an epoch")
-                reached("epoch claimed")
-                return epoch
+                reached("term claiming")
+                self._objects.create(_term_path(term), _who(), "claim a term")
+                reached("term claimed")
+                return term
 
-    def check_owner(self, epoch: int) -> None:
-        """Refuses if a later epoch was claimed."""
+    def check_owner(self, term: int) -> None:
+        """Refuses if a later term was claimed."""
         try:
-            self._objects.size(_epoch_path(epoch + 1), "look for other servers")
+            self._objects.size(_term_path(term + 1), "look for other servers")
         except NoSuchObject:
             return
         raise Fenced(
             f"another server took over the log in {self.url}: "
             "stop this one, or start it with a new data folder",
-            fence=epoch,
+            fence=term,
         )
 
-    def refuse_old_copy(self, newest: int, epoch: int) -> None:
-        """Raises if this epoch has put a segment after the newest that a data folder knows of."""
+    def refuse_old_copy(self, newest: int, term: int) -> None:
+        """Raises if this term has put a segment after the newest that a data folder knows of."""
         later = max(self.numbers(), default=0)
         if later <= newest:
             return
         header = self._header(later)
         with suppress(BadRecord):
-            if SegmentHeader.decode(header).epoch >= epoch:
+            if SegmentHeader.decode(header).term >= term:
                 raise Fenced(
                     f"{self.url} has segment {later} and the data folder ends with {newest}, so it is an old "
                     "copy: start with the newest one, or with a new data folder",
-                    fence=epoch,
+                    fence=term,
                 )
 
-    def put(self, segment: Segment, epoch: int) -> None:
-        """Returns when the segment is in the store and the server of this epoch still owns the log."""
+    def put(self, segment: Segment, term: int) -> None:
+        """Returns when the segment is in the store and the server of this term still owns the log."""
         number = segment.header.number
         try:
             self._objects.create(_segment_path(number), _bytes_of(segment), f"put segment {number}")
         except ObjectExists:
             self._settle_conflict(segment)
         reached("owner checking")
-        self.check_owner(epoch)
+        self.check_owner(term)
 
     def has(self, segment: Segment) -> bool:
         """Whether this very segment is there, byte for byte; one that another server wrote is not."""
@@ -167,22 +167,22 @@ class SegmentStore:
             return
         number = segment.header.number
         try:
-            other = SegmentHeader.decode(self._header(number)).epoch
+            other = SegmentHeader.decode(self._header(number)).term
         except BadRecord:  # a file that was put and not yet synced when the machine stopped
             other = -1
-        if other >= segment.header.epoch:
+        if other >= segment.header.term:
             raise Fenced(
                 f"{self.url} already has another segment {number}: two servers write there, or the data "
                 "folder is an old copy; stop this one, or start it with a new data folder. If nobody else "
                 f"writes there, the object was damaged: compare it with {segment.path}, and put that in its "
                 "place",
-                fence=segment.header.epoch,
+                fence=segment.header.term,
             )
-        # Put by the owner of an earlier epoch after this one was claimed, so it was never acknowledged.
+        # Put by the owner of an earlier term after this one was claimed, so it was never acknowledged.
         self._objects.put(_segment_path(number), _bytes_of(segment), f"put segment {number}")
 
     def _header(self, number: int) -> bytes:
-        """What tells a segment from every other: no two of one epoch and number were ever sealed."""
+        """What tells a segment from every other: no two of one term and number were ever sealed."""
         return self._objects.get(_segment_path(number), f"get segment {number}", end=SEGMENT_HEADER_BYTES)
 
 
@@ -214,8 +214,8 @@ def _who() -> bytes:
     return orjson.dumps({"host": socket.gethostname(), "pid": os.getpid()})
 
 
-def _epoch_path(epoch: int) -> str:
-    return f"{_EPOCHS}/{epoch:010}"
+def _term_path(term: int) -> str:
+    return f"{_TERMS}/{term:010}"
 
 
 def _segment_path(number: int) -> str:

@@ -29,12 +29,12 @@ class Uploader:
     def __init__(
         self,
         store: SegmentStore,
-        epoch: int,
+        term: int,
         *,
         on_uploaded: Callable[[Segment], None],
         on_fatal: Callable[[Terminal], None],
     ) -> None:
-        self._store, self._epoch = store, epoch
+        self._store, self._term = store, term
         self._on_uploaded, self._on_fatal = on_uploaded, on_fatal
         self._waiting: deque[tuple[Segment, bool]] = deque()
         self._changed = Condition()
@@ -97,9 +97,9 @@ class Uploader:
             try:
                 reached("uploader putting")
                 if may_be_there and self._store.has(segment):
-                    self._store.check_owner(self._epoch)
+                    self._store.check_owner(self._term)
                 else:
-                    self._store.put(segment, self._epoch)
+                    self._store.put(segment, self._term)
             except Transient as error:
                 self.failures += 1
                 if self.failing is None:

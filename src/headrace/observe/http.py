@@ -99,7 +99,7 @@ class _Pages:
         health = self._server.health()
         shown = {"status": health["status"], "accepts_writes": health["accepts_writes"]}
         if self._refusal(headers) is None:
-            shown |= {name: health[name] for name in ("problems", "epoch", "watermarks")}
+            shown |= {name: health[name] for name in ("problems", "term", "epoch", "watermarks")}
         return _json(_status(health["accepts_writes"]), shown)
 
     def _refusal(self, headers: Mapping[str, str]) -> HeadraceError | None:

@@ -152,7 +152,8 @@ class ServerCollector(Collector):
         for name, described, value in (
             ("accepts_writes", "1 while writes are accepted, 0 while refused.", health["accepts_writes"]),
             ("problems", "How many things do not work; /readyz names them.", len(health["problems"])),
-            ("epoch", "Rises when a server begins with an empty disk.", health["epoch"]),
+            ("term", "Rises when a server begins with an empty disk.", health["term"]),
+            ("epoch", "The same as headrace_term, by its older name.", health["term"]),
             ("log_bytes", "Segments that wait for object storage or Iceberg.", health["log_bytes"]),
             ("log_limit_bytes", "No stream is read while log_bytes is above this.", self._log_limit_bytes),
             ("waiting_bytes", "Accepted and not yet written to the disk.", health["waiting_bytes"]),

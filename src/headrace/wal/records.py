@@ -67,7 +67,7 @@ class UnknownKind(Terminal):
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    epoch: int
+    term: int
     number: int
     first_lsn: int
     """No write of this segment has a lower one."""
@@ -81,7 +81,7 @@ class SegmentHeader:
     version: int = VERSION
 
     def encode(self) -> bytes:
-        fields = (self.epoch, self.number, self.first_lsn, self.reserved_until, self.previous_length)
+        fields = (self.term, self.number, self.first_lsn, self.reserved_until, self.previous_length)
         upper, lower = divmod(self.nonce, 1 << _HALF)
         bare = _SEGMENT.pack(MAGIC, self.version, upper, *fields, lower, 0)
         return bare[:-4] + struct.pack("<I", crc32(bare[:-4]))
@@ -90,7 +90,7 @@ class SegmentHeader:
     def decode(cls, data: bytes | memoryview) -> Self:
         if len(data) < SEGMENT_HEADER_BYTES:
             raise BadRecord("the segment is shorter than its header", offset=0)
-        magic, version, upper, epoch, number, first_lsn, reserved, previous, lower, checksum = (
+        magic, version, upper, term, number, first_lsn, reserved, previous, lower, checksum = (
             _SEGMENT.unpack_from(data)
         )
         if magic != MAGIC or checksum != crc32(data[: SEGMENT_HEADER_BYTES - 4]):
@@ -101,7 +101,7 @@ class SegmentHeader:
                 "Headrace"
             )
         nonce = (upper << _HALF) | lower
-        return cls(epoch, number, first_lsn, reserved, previous, nonce, version)
+        return cls(term, number, first_lsn, reserved, previous, nonce, version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,13 +51,13 @@ class Recovered:
     def last_length(self) -> int:
         return self.segments[-1].length if self.segments else 0
 
-    def start_epoch(self, epoch: int) -> None:
-        """Goes on in an epoch, the one of before or another: what was given away beyond the log is lost.
+    def start_term(self, term: int) -> None:
+        """Goes on in a term, the one of before or another: what was given away beyond the log is lost.
 
-        That is what was set aside in this epoch, and all of an earlier one, whose end this log may lack.
+        That is what was set aside in this term, and all of an earlier one, whose end this log may lack.
         """
         first = self.state.last_lsn + 1
-        next_lsn = max(first_lsn_of(epoch), self.state.reserved_until, first)
+        next_lsn = max(first_lsn_of(term), self.state.reserved_until, first)
         lost = self.state.lost
         if lost and lost[-1][1] >= first:  # nothing was written since the last time
             first, _ = lost.pop()

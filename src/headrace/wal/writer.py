@@ -59,7 +59,7 @@ class LogWriter:
     def __init__(
         self,
         folder: Path,
-        epoch: int,
+        term: int,
         number: int,
         state: LogState,
         previous: Segment | None,
@@ -72,7 +72,7 @@ class LogWriter:
         files: Files | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._folder, self._epoch, self._number, self._state = folder, epoch, number, state
+        self._folder, self._term, self._number, self._state = folder, term, number, state
         self._on_durable, self._on_sealed, self._on_failing = on_durable, on_sealed, on_failing
         self._may_seal, self._limits = may_seal, limits or LogLimits()
         self._files, self._clock = files or Files(), clock
@@ -207,8 +207,8 @@ class LogWriter:
             raise ServerUnavailable("the server is shutting down")
 
     def _want_more_numbers(self, count: int) -> None:
-        if self._next_lsn + count > last_lsn_of(self._epoch):
-            raise Terminal("the numbers of this epoch are used up: restart the server to begin another")
+        if self._next_lsn + count > last_lsn_of(self._term):
+            raise Terminal("the numbers of this term are used up: restart the server to begin another")
         self._least_reserved = max(self._least_reserved, count)
         self._changed.notify_all()
         self._changed.wait(1.0)
@@ -318,12 +318,12 @@ class LogWriter:
 
     def _needs_numbers(self) -> bool:
         is_low = self._reserved_until - self._next_lsn < self._least_reserved
-        return is_low and self._reserved_until < last_lsn_of(self._epoch)
+        return is_low and self._reserved_until < last_lsn_of(self._term)
 
     def _reservation(self) -> int:
         if not self._needs_numbers():
             return self._reserved_until
-        return min(self._next_lsn + max(RESERVED_AT_ONCE, 2 * self._least_reserved), last_lsn_of(self._epoch))
+        return min(self._next_lsn + max(RESERVED_AT_ONCE, 2 * self._least_reserved), last_lsn_of(self._term))
 
     def _seconds_until_seal(self) -> float | None:
         """None while there is nothing to seal, or nobody to take it."""
@@ -350,7 +350,7 @@ class LogWriter:
         self._state.uptime_us = self.uptime_us
         self._state.forget_silent()
         header = SegmentHeader(
-            self._epoch,
+            self._term,
             self._number,
             self._state.last_lsn + 1,
             self._state.reserved_until,

@@ -31,7 +31,7 @@ WORKING = [
     ("wal removed", 2),
     ("segment removed", 2),
 ]
-TAKING_OVER = [("epoch claimed", 1), ("segment fetched", 2), ("identity written", 1), ("wal written", 1)]
+TAKING_OVER = [("term claimed", 1), ("segment fetched", 2), ("identity written", 1), ("wal written", 1)]
 # Between reaching a tier and announcing it: written but not synced; synced, uploaded or committed but not
 # announced.
 DECISIVE = {

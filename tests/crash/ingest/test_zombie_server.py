@@ -84,7 +84,7 @@ def test_a_zombie_acknowledges_nothing_that_is_not_so(
 
 @pytest.mark.full
 def test_a_zombie_whose_successor_has_done_nothing_yet(folders: Surroundings, journal: Journal) -> None:
-    """Nothing but the successor's epoch is in the way of the zombie's next segment."""
+    """Nothing but the successor's term is in the way of the zombie's next segment."""
     with folders.server("zombie") as zombie:
         staying = StockLoader("staying", zombie.url, "events", journal)
         staying.start()

@@ -297,7 +297,7 @@ SCENARIOS = (
         "A server that fetches what another had uploaded, whose disk is gone, is killed on the way.",
         BEYOND_THE_DISK,
         killed_while_fetching,
-        ("segment fetched", "epoch claimed", "identity writing"),
+        ("segment fetched", "term claimed", "identity writing"),
         "disk lost, then kill",
     ),
     Scenario(

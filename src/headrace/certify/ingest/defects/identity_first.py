@@ -10,12 +10,12 @@ from headrace.wal.recovery import OnWrites, Recovered, recover
 
 
 def _too_early(self: DataFolder, store: SegmentStore, on_writes: OnWrites) -> tuple[Identity, Recovered]:
-    identity = Identity(store.log_id(), store.claim_epoch())
+    identity = Identity(store.log_id(), store.claim_term())
     self._write(identity)
     for number in store.numbers():
         store.fetch(number, self.log)
     recovered = recover(self.log, on_writes)
-    recovered.start_epoch(identity.epoch)
+    recovered.start_term(identity.term)
     return identity, recovered
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from headrace.wal.recovery import Recovered
 
-_start_epoch = Recovered.start_epoch
+_start_term = Recovered.start_term
 
 
-def _in_silence(self: Recovered, epoch: int) -> None:
-    _start_epoch(self, epoch)
+def _in_silence(self: Recovered, term: int) -> None:
+    _start_term(self, term)
     self.state.lost.clear()
 
 
 _patched: Any = Recovered
-_patched.start_epoch = _in_silence
+_patched.start_term = _in_silence

@@ -6,13 +6,13 @@ from typing import Any
 
 from headrace.wal.recovery import Recovered
 
-_start_epoch = Recovered.start_epoch
+_start_term = Recovered.start_term
 
 
-def _right_after(self: Recovered, epoch: int) -> None:
+def _right_after(self: Recovered, term: int) -> None:
     self.state.reserved_until = self.state.last_lsn + 1
-    _start_epoch(self, epoch)
+    _start_term(self, term)
 
 
 _patched: Any = Recovered
-_patched.start_epoch = _right_after
+_patched.start_term = _right_after

@@ -7,7 +7,7 @@ from typing import Any
 from headrace.ingest.store import SegmentStore
 
 
-def _always(self: SegmentStore, epoch: int) -> None:
+def _always(self: SegmentStore, term: int) -> None:
     pass
 
 

@@ -12,9 +12,9 @@ from headrace.wal.segments import Segment
 _put = SegmentStore.put
 
 
-def _in_any_case(self: SegmentStore, segment: Segment, epoch: int) -> None:
+def _in_any_case(self: SegmentStore, segment: Segment, term: int) -> None:
     with suppress(Transient):
-        _put(self, segment, epoch)
+        _put(self, segment, term)
 
 
 _patched: Any = SegmentStore
