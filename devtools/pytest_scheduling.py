@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 SPARK = "spark"
 """Name of the fixture, and of the scope that all files using it belong to."""
+_NICENESS = 3
 ORDER_VARIABLE = "HEADRACE_TEST_ORDER"
 """Environment variable with the seed that shuffles the files."""
 
@@ -59,6 +61,25 @@ def put_in_order(items: list[pytest.Item]) -> list[str]:
 
     items.sort(key=rank)
     return sorted(on_spark)
+
+
+class Priority:
+    """Lets the process with the Spark session go first: its tests take longest, so the others have time.
+
+    A worker whose first test is in a file on the session has all of those files.
+    """
+
+    def __init__(self, on_spark: Collection[Path]) -> None:
+        """`on_spark` has the files once all tests are collected."""
+        self._on_spark = on_spark
+        self._is_set = "PYTEST_XDIST_WORKER" not in os.environ
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if not self._is_set:
+            self._is_set = True
+            if item.path not in self._on_spark:
+                os.nice(_NICENESS)
 
 
 def report_spark_files(files: list[str], path: Path) -> None:

@@ -19,7 +19,7 @@ from devtools.iceberg_rest import IcebergRestCatalog
 from devtools.kafka_broker import KafkaBroker
 from devtools.postgres_server import PostgresServer
 from devtools.pytest_reports import SERVERS_USED
-from devtools.pytest_scheduling import SPARK, Scheduling, put_in_order, report_spark_files
+from devtools.pytest_scheduling import SPARK, Priority, Scheduling, put_in_order, report_spark_files
 from devtools.redis_server import RedisServer
 from devtools.run_guard import RunGuard
 from devtools.s3_server import S3Server
@@ -56,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_GUARD] = RunGuard(host.folder)
     config.stash[SERVERS_USED] = {}
     config.pluginmanager.register(pytest_reports, "headrace-reports")
+    config.pluginmanager.register(Priority(_USING_SPARK), "headrace-priority")
 
 
 def pytest_configure_node(node: Any) -> None:
