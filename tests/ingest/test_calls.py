@@ -80,7 +80,7 @@ def test_a_schema_that_is_nested_too_deep_harms_nobody(
     assert [
         one["name"] for one in call(client, "list_collections")["collections"] if "deep" in one["name"]
     ] == ["deep_99"]
-    assert write(server, "own", [1])
+    assert write(server, "shallow", [1])
     server.engine.flush(Tier.OBJECT_STORAGE, DEADLINE_SECONDS)  # seals a segment, and begins one with a state
 
 

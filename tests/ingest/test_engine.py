@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import threading
@@ -470,3 +471,30 @@ def test_what_a_write_survives_depends_on_where_it_is_kept(tmp_path: Path, icebe
     with running_engine(tmp_path / "b", store=store, catalog=rest) as engine:
         store.url = "s3://bucket"
         assert engine.survives == {**IN_FOLDERS, OBJECT_STORAGE: "machine", COMMITTED: "machine"}
+
+
+def test_a_server_starts_on_a_full_disk_drains_it_and_goes_on(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    iceberg.problem = EndpointUnavailable("the catalog is down")
+    with running_engine(tmp_path) as engine:
+        written = write_all(engine, 1, 2, level=Tier.OBJECT_STORAGE)
+    iceberg.problem = None
+    disk = Disk(create_errors=[NO_SPACE] * 10_000)
+    with running_engine(tmp_path, files=disk) as engine:
+        assert engine.health()["status"] == "refusing"
+        session = LocalSession(engine)
+        session.send(batch(3))
+        assert isinstance(session.join(), StorageFull)
+        wait_until(lambda: iceberg.lsns == {"orders": written})
+        disk.create_errors.clear()
+        wait_until(lambda: engine.health()["accepts_writes"])
+        written += write_all(engine, 3, level=Tier.COMMITTED)
+    assert iceberg.lsns == {"orders": written}
+
+
+def test_a_disk_that_cannot_be_written_at_all_is_told_at_the_start(
+    tmp_path: Path, iceberg: FakeIceberg
+) -> None:
+    engine = Engine(settings_for(tmp_path), files=Disk(create_errors=[errno.EROFS]))
+    with pytest.raises(OSError, match="Read-only file system"):
+        engine.start()
+    engine.close()

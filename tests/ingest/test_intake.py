@@ -285,10 +285,11 @@ def test_a_producer_is_not_forgotten_while_its_writes_are_on_the_way(
     monkeypatch.setattr(LogWriter, "append", hesitant)
     options = {"producer": "p"}
     with running_engine(tmp_path) as engine:
+        engine._log._uptime_before_us += 2 * PRODUCER_SILENCE_US
         with LocalSession(engine, options=options) as before:
             before.send(batch(1), seq=1)
             assert held.wait(DEADLINE_SECONDS)
-        engine._producers.forget_silent(2 * PRODUCER_SILENCE_US)
+        engine._producers.forget_silent(engine._log.uptime_us)
         let_go.set()
         with LocalSession(engine, options=options) as after:
             assert after.greeting["last_seq"] == 1

@@ -21,7 +21,7 @@ Range = tuple[int, int]
 # state is next written down. Without an end to it, clients that make up a new id at each start would fill it.
 PRODUCER_SILENCE_US = 7 * 24 * 3600 * 1_000_000
 
-_EMPTY_BYTES, _ENTRY_BYTES = 100, 48  # of a state
+_EMPTY_BYTES, _ENTRY_BYTES = 150, 48  # of a state
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ segment is given up at the last offset that was synced before, and what waits is
 
 from __future__ import annotations
 
+import errno
 import logging
 import secrets
 import time
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 # size since the last one; a small one at the start of every segment.
 _STATE_SHARE = 4
 _LOADED = 4  # messages of a group that mean that more are coming
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _FIRST_RETRY_SECONDS = 0.05
 _LAST_RETRY_SECONDS = 1.0
 
@@ -107,8 +109,17 @@ class LogWriter:
         self._thread = Thread(target=self._run, name="wal", daemon=True)
 
     def start(self) -> None:
-        """Begins a segment, so that a disk that cannot be written is known at once."""
-        self._begin_segment()
+        """Begins a segment, so that a disk that cannot be written is known at once.
+
+        On one that is full it starts all the same, and refuses writes until there is room: what is uploaded
+        and committed meanwhile makes some.
+        """
+        try:
+            self._begin_segment()
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            self._fail(error)
         self._thread.start()
 
     # What other threads call.
@@ -227,6 +238,8 @@ class LogWriter:
             self._on_failing(self._failure)
 
     def _write_all(self) -> None:
+        if self._descriptor is None and not self._retry(self._begin_segment):
+            return
         while True:
             group = self._next_group()
             if group is None:
