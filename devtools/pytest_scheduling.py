@@ -19,7 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 SPARK = "spark"
 """Name of the fixture, and of the scope that all files using it belong to."""
-_NICENESS = 3
+_NICENESS = 5
 ORDER_VARIABLE = "HEADRACE_TEST_ORDER"
 """Environment variable with the seed that shuffles the files."""
 

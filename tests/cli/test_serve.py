@@ -186,13 +186,14 @@ def test_the_environment_and_paths_in_a_configuration(tmp_path: Path) -> None:
         assert process.stdout is not None
         try:
             assert process.stdout.readline().startswith("headrace listens on grpc://127.0.0.1:")
+            store = process.stdout.readline()
             process.terminate()
             rest, _ = process.communicate(timeout=DEADLINE_SECONDS)
             assert process.returncode == 0
         finally:
             process.kill()
     assert "metrics" not in rest
-    assert "/data/objects, a folder: what is there survives the process, not this machine" in rest
+    assert "/data/objects, a folder: what is there survives the process, not this machine" in store
     assert (tmp_path / "var" / "data" / "wal").is_dir()
 
 
