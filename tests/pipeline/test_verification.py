@@ -1,4 +1,4 @@
-"""What `verify` says of a connector's endpoint: where it stands, and whose its tables are."""
+"""`verify` asks a connector's endpoint where it stands, and whose its tables are."""
 
 from __future__ import annotations
 

@@ -63,8 +63,7 @@ class Surroundings:
         return self.data / "state/materializations" / lane.name / "checkpoint"
 
     def on_host(self, lane: Lane) -> Path:
-        """What goes with the host: everything, where all that has to survive is elsewhere; with a defect in
-        one lane, what is that one's own."""
+        """Returns the folder that is lost with the host; in a run with defects, that of the lane alone."""
         return self.data if self.profile is Profile.DISTRIBUTED_DURABLE else self.checkpoint(lane).parent
 
 

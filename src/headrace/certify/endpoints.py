@@ -110,7 +110,7 @@ class Endpoints:
         return self.kafka is not None and self.kafka.is_source
 
     def catalog(self, profile: Profile, folder: Path) -> CatalogSettings | None:
-        """Of collections, in `folder` or elsewhere; None if there is none that survives a host."""
+        """Returns the catalog of collections, in `folder` or elsewhere; None if none survives a host."""
         if profile is not Profile.DISTRIBUTED_DURABLE:
             return embedded_catalog(folder)
         assert self.bucket is not None

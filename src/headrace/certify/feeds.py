@@ -61,7 +61,7 @@ class Feed(ABC):
         return documents(first, BATCH)
 
     def recreate(self) -> None:
-        """Puts another source in the place of this one, of the same name and with as many documents."""
+        """Replaces this source by another one of the same name, with as many documents."""
         writes = self.written // BATCH
         self._drop()
         self.written = 0

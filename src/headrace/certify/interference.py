@@ -1,4 +1,4 @@
-"""What is done to pipelines that stand still, so that their next start has to refuse, and is put right then.
+"""Interferes with pipelines while they are stopped: the next start has to refuse, and all is put right then.
 
 Each of these was once taken for granted: that the same name is the same thing, that a table is ours, that a
 start may act before it has asked, that what was committed is still there.
@@ -20,7 +20,7 @@ from headrace.certify.targets.target import ANEW, LATER
 _OTHER = "-other"
 """The end of the name of a materialization that is started on another one's tables."""
 _MORE = 3
-"""How many writes an epoch takes that is to be another one than before."""
+"""Writes in an epoch that is to differ from the one of the same number."""
 
 Content = dict[str, Any]
 """A `headrace.yaml`."""
@@ -47,7 +47,7 @@ class Interference:
     """`start` runs materializations of a configuration and returns why each failed; empty: it did not."""
 
     content: Content
-    """What the lanes are configured by."""
+    """The configuration of the lanes."""
     start: Callable[[Sequence[str], Content], Mapping[str, str]]
 
     def run(self, trials: Sequence[Trial]) -> None:
@@ -131,7 +131,7 @@ def _with_numbers(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_larger_epochs(content: Content) -> Content:
-    """The same rows, cut otherwise, are another history."""
+    """Rows that are cut into epochs otherwise are another history."""
     materializations = {
         name: {**one, "limits": {of: _MORE * limit for of, limit in one["limits"].items()}}
         for name, one in content["materializations"].items()

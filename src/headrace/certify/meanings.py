@@ -1,4 +1,4 @@
-"""What happens in each scenario, and what all of them cover, for those who read of them."""
+"""Describes each scenario, and the kinds of faults that a set of them covers."""
 
 from __future__ import annotations
 

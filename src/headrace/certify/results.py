@@ -110,7 +110,7 @@ class Report:
     seeded: tuple[Seeded, ...] = ()
     notes: tuple[str, ...] = field(default=())
     runs: int = 1
-    """How many it is put together from."""
+    """Number of runs that it is put together from."""
 
     @property
     def void(self) -> tuple[str, ...]:

@@ -84,7 +84,7 @@ class Scenario:
     must_be_refused: bool = False
     """Whether who wakes up has to be told so."""
     refusal: str = ""
-    """What the next start has to be refused with, as a pattern, before all is put right."""
+    """Pattern of the sentence with which the next start has to be refused, before all is put right."""
     network: Network = Network.FINE
     """What becomes of connections to the endpoint while its lanes wait."""
     is_quick: bool = False

@@ -50,7 +50,7 @@ def versions() -> dict[str, str]:
 
 
 def _revision() -> str | None:
-    """Of the sources that run, if they are a checkout; a package that is installed has its version."""
+    """Returns the revision of the sources that run, if they are a checkout."""
     sources = Path(__file__).parent.parent
 
     def git(*command: str) -> str:

@@ -118,7 +118,7 @@ def _serve(config: HeadraceConfig, data: Path | None, settings: ServeSettings, s
 
 
 def _what_survives(server: IngestServer) -> str:
-    """Of the tier whose name promises most: the default store is a folder."""
+    """Returns a line on the tier whose name promises most: the default store is a folder."""
     store, survives = server.engine.store_url, server.engine.survives["OBJECT_STORAGE"]
     if survives == "machine":
         return f"object storage is {store}: what is there survives this machine"

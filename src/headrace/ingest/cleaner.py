@@ -39,7 +39,7 @@ class Cleaner:
 
     @property
     def waiting(self) -> int:
-        """How many objects are not needed any more and still there."""
+        """Number of objects that are not needed any more and still there."""
         return len(self._unremoved)
 
     def close(self, timeout: float) -> None:

@@ -197,7 +197,7 @@ class Engine:
 
     @property
     def survives(self) -> dict[str, str]:
-        """What a write survives at each tier: nothing, the process, or the machine with its disk."""
+        """Says for each tier what a write survives: nothing, the process, or the machine with its disk."""
         in_folder = self._store.url.startswith("file:")
         return {
             Tier.MEMORY.name: "nothing",
@@ -221,7 +221,7 @@ class Engine:
     def watermarks(
         self, collection: str | None = None, may_see: Callable[[str], bool] = lambda _: True
     ) -> dict[str, int]:
-        """Of one collection, or of all that a caller may see."""
+        """Returns those of one collection, or of all that a caller may see."""
         shared = {
             Tier.MEMORY.name: self._log.last_lsn,
             Tier.LOCAL_DISK.name: self._progress.of(Tier.LOCAL_DISK, "").lsn,
@@ -284,7 +284,7 @@ class Engine:
         return 0.0 if since is None else max(now_us() - since, 0) / 1e6
 
     def health(self, may_see: Callable[[str], bool] = lambda _: True) -> dict[str, Any]:
-        """What works and what does not, of the collections that a caller may see."""
+        """Says what works and what does not, of the collections that a caller may see."""
         refusal = self.refusal()
         problems = [refusal.message] if refusal else []
         if self._uploader.failing:

@@ -1,4 +1,4 @@
-"""What is looked at in a batch from the network before code of Arrow's goes by it.
+"""Checks a batch from the network before code of Arrow's relies on it.
 
 `validate(full=True)` of pyarrow 26 does not look at the views of null slots, which a cast then reads, and
 says nothing of how large a batch becomes once each row has a copy of what it refers to.
@@ -19,7 +19,7 @@ _VIEW = 4  # words of 32 bits: length, first bytes, buffer, offset
 
 
 def bad_view(batch: pa.RecordBatch) -> str:
-    """What is wrong with a view of a valid batch, also of a null; empty if nothing is."""
+    """Says what is wrong with a view of a valid batch, also of a null; empty if nothing is."""
     for column in batch.columns:
         for array in _arrays(column):
             if _is_view(array.type) and (problem := _bad_view(array)):
@@ -28,7 +28,7 @@ def bad_view(batch: pa.RecordBatch) -> str:
 
 
 def expanded_bytes(batch: pa.RecordBatch) -> int:
-    """How many bytes the values have when each row has its own, where rows share them now."""
+    """Counts the bytes of the values once each row has its own, where rows share them now."""
     return sum(map(_expanded, batch.columns))
 
 

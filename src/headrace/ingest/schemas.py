@@ -23,7 +23,7 @@ _RESERVED = frozenset(
 
 _MAX_PRECISION = 38
 MOST_SCHEMA_BYTES = 1 << 20
-"""Of a schema as an Arrow IPC message, and of a JSON schema as text."""
+"""Limit of an Arrow schema as an IPC message, and of a JSON schema as text."""
 
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 

@@ -32,7 +32,7 @@ class SegmentIndex:
         return self._bytes
 
     def needed_bytes(self, committed: Callable[[str], int]) -> int:
-        """Of the first segment that is not yet uploaded, or not yet committed, and of all after it: none of
+        """Sums up the first segment that is not yet uploaded or committed, and all after it: none of
         those can be removed before it is, whatever has become of them."""
 
         def is_done(segment: Segment) -> bool:

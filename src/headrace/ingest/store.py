@@ -107,7 +107,7 @@ class SegmentStore:
         self.check_owner(term)
 
     def has(self, segment: Segment) -> bool:
-        """Whether this very segment is there, byte for byte; one that another server wrote is not."""
+        """Returns whether this very segment is there, byte for byte; one that another server wrote is not."""
         number = segment.header.number
         path, what = _segment_path(number), f"look for segment {number}"
         try:
@@ -187,7 +187,7 @@ class SegmentStore:
 
 
 def _bytes_of(segment: Segment) -> bytes:
-    """The bytes that count, all of them whole: what is put is told to have survived.
+    """Returns the bytes that count, once all records are known to be whole: they are announced as durable.
 
     They are read, not mapped: a file that somebody cuts off meanwhile would end the process.
     """

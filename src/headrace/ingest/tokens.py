@@ -100,7 +100,7 @@ class Identity:
         return self._has(self.roles.read, collection)
 
     def may_see(self, collection: str) -> bool:
-        """Whether it may know that there is such a collection, and how far it is."""
+        """Returns whether it may know that there is such a collection, and how far it is."""
         return self.may_read(collection) or self.may_write(collection)
 
     def require_write(self, collection: str) -> None:

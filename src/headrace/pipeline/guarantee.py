@@ -118,7 +118,7 @@ def compile_guarantee(
 
 
 def without_topic_ids(compiled: Compiled, topics: Collection[str]) -> Compiled:
-    """What is left if the brokers of these topics have no topic ids, which only brokers can tell."""
+    """Lowers the guarantee for topics whose brokers have no topic ids, which only brokers can tell."""
     if not topics:
         return compiled
     why = "its brokers have no topic ids: one that is deleted and created again is taken for the same"
@@ -219,7 +219,7 @@ def _kept(kept: Durability, profile: Profile) -> str:
 
 
 def _too_little(mechanism: str) -> str:
-    """Of what the profile `distributed-durable` cannot count on."""
+    """Names what the profile `distributed-durable` cannot count on."""
     return f"kept in {mechanism}, which does not survive it"
 
 

@@ -1,4 +1,4 @@
-"""Whether everything that a materialization needs answers, asked without Spark and without a change."""
+"""Asks everything that a materialization needs whether it answers, without Spark and without a change."""
 
 from __future__ import annotations
 

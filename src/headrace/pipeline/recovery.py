@@ -130,7 +130,7 @@ class Recovery:
         return Asked(endpoint, targets, sinks)
 
     def _ask_sink(self, sink: BindingSink) -> SinkTarget | None:
-        """What another materialization has committed there is nothing to compare with."""
+        """Asks a sink what it has; what another materialization has committed there is not compared."""
         target = sink.inspect()
         is_others = target is not None and target.owner and target.owner.materialization != self.name
         committed = None if is_others else self._in_sink(sink)

@@ -100,7 +100,7 @@ class Delivery(StrEnum):
 
 
 class Survival(StrEnum):
-    """What rows survive that an endpoint has committed."""
+    """The failures that committed rows of an endpoint survive."""
 
     UNSAID = "unsaid"
     """The connector does not say."""
@@ -114,11 +114,11 @@ class Survival(StrEnum):
 
 @dataclass(frozen=True)
 class Durability:
-    """What keeps the rows of an endpoint, and what they survive by it."""
+    """Says what keeps the rows of an endpoint, and what they survive by it."""
 
     survives: Survival = Survival.UNSAID
     mechanism: str = ""
-    """What they are kept in, in words."""
+    """Names what they are kept in."""
 
 
 @dataclass(frozen=True)

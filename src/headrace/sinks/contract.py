@@ -152,7 +152,7 @@ class RowSink(Sink):
 
     @classmethod
     def look(cls, name: str, place: Place) -> Owner | None:  # noqa: ARG003
-        """Who owns the place, for somebody who has no Spark; changes nothing there.
+        """Returns the owner of the place, for somebody who has no Spark; changes nothing there.
 
         None if the place does not say, or if the format cannot tell without Spark. Raises why a place cannot
         be reached.

@@ -76,7 +76,7 @@ def read_rows(place: Place, columns: Sequence[str], epoch: int | None) -> Iterat
 
 
 def owner_of(name: str, place: Place) -> Owner | None:
-    """Who owns the table of a sink, by its own words; refuses a catalog that is not there."""
+    """Returns the owner that the table of a sink names; refuses a catalog that is not there."""
     if problem := missing_file(catalog_of(place)):
         raise ConfigError(problem)
     table = load_table(place)

@@ -120,7 +120,7 @@ def _mark_at(data: memoryview, offset: int) -> Mark | None:
 
 
 def _recognition(data: memoryview) -> Callable[[Mark], bool]:
-    """How a segment's marks are told from what a client sends: by the nonce, which no client knows.
+    """Returns how to tell a segment's marks from what a client sends: by the nonce, which no client knows.
 
     Without a whole header nothing of a client's is in the segment, since that is synced first. Segments of
     version 1 have nothing to tell them by.

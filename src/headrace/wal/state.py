@@ -79,7 +79,7 @@ class LogState:
     committed: dict[str, Committed] = field(default_factory=dict)
     """As last heard; a table may be ahead of it."""
     collection_bytes: dict[str, int] = field(default_factory=dict)
-    """How large each collection is in the log."""
+    """Size of each collection in the log."""
 
     def wrote(self, collection: str, writes: Writes) -> None:
         self.last_lsn = writes.last_lsn
@@ -138,7 +138,7 @@ class LogState:
 
     @property
     def about_bytes(self) -> int:
-        """About how many bytes `encode` returns, without doing it: that takes long where there is much."""
+        """Estimates the length of `encode`, which takes long where there is much."""
         others = len(self.producers) + len(self.lost) + len(self.committed)
         return _EMPTY_BYTES + sum(self.collection_bytes.values()) + _ENTRY_BYTES * others
 

@@ -1,4 +1,4 @@
-"""What Redis says that its rows survive, by its own configuration."""
+"""Redis says by its own configuration what its rows survive."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Storage(ABC):
     """
 
     durability: Durability
-    """What its objects survive."""
+    """Says what its objects survive."""
 
     def prepare(self, folders: Iterable[str]) -> None:  # noqa: B027 - most stores have no folders
         """Makes folders, where a store has such."""

@@ -1,4 +1,4 @@
-"""What Redis keeps of what it has answered: by its own configuration, which a server may keep to itself."""
+"""Asks a Redis server for its own configuration whether it keeps what it has acknowledged."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Database(ABC):
 
     @abstractmethod
     def durability(self) -> Durability:
-        """What keeps the rows that are committed."""
+        """Says what keeps the rows that are committed."""
 
     def has_rows(self, path: Sequence[str]) -> bool:
         ((found,),) = self.query(f"SELECT EXISTS (SELECT 1 FROM {quote_path(path)})")  # noqa: S608
