@@ -389,3 +389,17 @@ def test_brokers_without_topic_ids() -> None:
         "source kafka orders: at-most-once (its brokers have no topic ids: one that is deleted and created "
         "again is taken for the same)"
     )
+
+
+def test_what_a_format_of_somebody_else_keeps_rows_in_is_not_claimed() -> None:
+    binding = BindingSettings(ORDERS, KAFKA, {})
+    validated = Validated((ValidatedBinding({}, (), True, Delivery.STAGED),))
+    for form, shared, said in (
+        ("theirs", False, "when the epoch is decided)"),
+        ("theirs", True, "kept in storage that hosts share, which survives this host)"),
+        ("delta", False, "kept in object storage, which survives this host)"),
+    ):
+        sink = SinkSettings("lake", form, (SinkTarget("s3://bucket/lake"),), shared=shared)
+        settings = MaterializationSettings("sales", "", {}, (binding,), sinks=(sink,))
+        pipeline = PipelineSettings((settings,), "s3://bucket/state", profile=DISTRIBUTED, catalog=REST)
+        assert said in str(compile_guarantee(pipeline, settings, validated).reasons[1])

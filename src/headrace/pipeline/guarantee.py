@@ -53,7 +53,12 @@ _ENDPOINT = {
     Delivery.TRANSACTIONAL: (Guarantee.EXACTLY_ONCE, "checkpoint and rows are committed as one"),
 }
 _SINK = "what is prepared is committed once, when the epoch is decided"
-_KEPT_BY = {"iceberg": "tables of a catalog", "kafka": "a topic"}
+_KEPT_BY = {
+    "iceberg": "tables of a catalog",
+    "kafka": "a topic",
+    **dict.fromkeys(("parquet", "delta", "hudi"), "object storage"),
+}
+"""Our own formats, where they are not on the host; what others keep rows in is not known."""
 _ENOUGH = {
     Profile.DEV_LOCAL: (Survival.UNSAID, Survival.PROCESS, Survival.HOST),
     Profile.SINGLE_NODE_DURABLE: (Survival.UNSAID, Survival.PROCESS, Survival.HOST),
@@ -230,8 +235,9 @@ def _sink(pipeline: PipelineSettings, sink: SinkSettings) -> Reason:
     if sink.format == "iceberg" and pipeline.catalog is not None:
         on_host = kept_on_host(pipeline.catalog)
     if sink.shared or not on_host:
-        place = f"; kept in {_KEPT_BY.get(sink.format, 'storage that hosts share')}, which survives this host"
-        return Reason(link, Guarantee.EXACTLY_ONCE, _SINK + place)
+        place = "storage that hosts share" if sink.shared else _KEPT_BY.get(sink.format, "")
+        kept = f"; kept in {place}, which survives this host" if place else ""
+        return Reason(link, Guarantee.EXACTLY_ONCE, _SINK + kept)
     if pipeline.profile is Profile.DISTRIBUTED_DURABLE:
         advice = ": name a bucket, or write `shared: true` if all hosts have it" if in_folder else ""
         return Reason(link, Guarantee.AT_MOST_ONCE, f"{_SINK}; {_too_little(on_host)}{advice}")

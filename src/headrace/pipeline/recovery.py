@@ -30,7 +30,7 @@ from headrace.pipeline.runtime_checkpoint import (
 )
 from headrace.pipeline.sources import Reading, check_starts, starts_of
 from headrace.pipeline.spark_checkpoint import CheckpointFolder
-from headrace.pipeline.targets import MARKED_SINCE, Asked, AskedTarget, SinkTarget, TargetRules
+from headrace.pipeline.targets import MARKED_SINCE, Asked, SinkTarget, TargetRules, asked_targets
 from headrace.sinks.contract import Sink
 
 if TYPE_CHECKING:
@@ -121,11 +121,7 @@ class Recovery:
             if validated.runtime_checkpoints is not None:
                 where = f"materialization {self.name!r}, endpoint"
                 endpoint = [self._checkpoint(raw, where) for raw in validated.runtime_checkpoints or (START,)]
-            targets = [
-                AskedTarget(".".join(binding.resource_path), one.target, binding.owner(self.name, ""))
-                for binding, one in zip(self.bindings, validated.bindings, strict=True)
-                if one.target is not None
-            ]
+            targets = asked_targets(self.name, self.bindings, validated)
         sinks = [found for sink in self.row_sinks if (found := self._ask_sink(sink)) is not None]
         return Asked(endpoint, targets, sinks)
 

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headrace.errors import ConfigError
+from headrace.model.materializations import Binding
 from headrace.model.ownership import Owner, Target, owner_conflict
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint
+from headrace.protocol.messages import Validated
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,15 @@ class AskedTarget:
     found: Target
     wanted: Owner
     """Whose it is to be; the lineage is left out."""
+
+
+def asked_targets(name: str, bindings: Sequence[Binding], validated: Validated) -> list[AskedTarget]:
+    """Returns the targets of a connector's bindings, as far as Validate tells of them."""
+    return [
+        AskedTarget(".".join(binding.resource_path), answer.target, binding.owner(name, ""))
+        for binding, answer in zip(bindings, validated.bindings, strict=True)
+        if answer.target is not None
+    ]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from headrace.pipeline.recovery_log import ALL, Decision, RecoveryLog, standing
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, read_checkpoint
 from headrace.pipeline.settings import MaterializationSettings, PipelineSettings
 from headrace.pipeline.sink_planning import PlannedSink
-from headrace.pipeline.targets import Asked, AskedTarget, TargetRules
+from headrace.pipeline.targets import Asked, TargetRules, asked_targets
 from headrace.sinks.registry import find_sink
 
 
@@ -68,11 +68,7 @@ def _endpoint_verdict(
         said = validated.runtime_checkpoints
         where = f"endpoint {one.connector}"
         stands = None if said is None else [read_checkpoint(raw, one.name, where) for raw in said or (START,)]
-        targets = [
-            AskedTarget(".".join(binding.resource_path), answer.target, binding.owner(one.name, ""))
-            for binding, answer in zip(planned.materialization.bindings, validated.bindings, strict=True)
-            if answer.target is not None
-        ]
+        targets = asked_targets(one.name, planned.materialization.bindings, validated)
         problems = [] if stands is None else list(_standing_problems(stands, before, recovery_log))
         problems += _target_problems(one.name, before, Asked(stands, targets))
     except HeadraceError as error:
