@@ -24,7 +24,6 @@ class Cleaner:
         self._removable: deque[Segment] = deque()  # in order: a file that is left behind is no gap
         self._unremoved: set[int] = set()  # segments whose files are removed and whose objects are not
         self._knows_leftovers = False  # a process before this one may have removed files only
-        self.failures = 0
         self.failing: str | None = None
         self._wanted = Event()
         self._closing = False
@@ -36,11 +35,6 @@ class Cleaner:
     def clean(self) -> None:
         """Returns at once; what can be removed now is, soon."""
         self._wanted.set()
-
-    @property
-    def waiting(self) -> int:
-        """Number of objects that are not needed any more and still there."""
-        return len(self._unremoved)
 
     def close(self, timeout: float) -> None:
         """A store that does not answer is not waited for: the next process removes what is left."""
@@ -64,7 +58,7 @@ class Cleaner:
     def _remove_committed(self) -> None:
         """The file first, since a file without its object would be put again."""
         self._removable.extend(self._index.remove(self._committed))
-        while self._removable:
+        while self._removable and not self._closing:
             reached("wal removing")
             self._removable[0].path.unlink(missing_ok=True)
             reached("wal removed")
@@ -81,7 +75,6 @@ class Cleaner:
             self._unremoved.discard(number)
 
     def _failed(self, error: Exception) -> None:
-        self.failures += 1
         if isinstance(error, HeadraceError):
             said = error.message
         elif isinstance(error, OSError) and self._removable:
