@@ -18,12 +18,15 @@ from pyarrow import flight
 from headrace.errors import EndpointUnavailable, HeadraceError
 from headrace.ingest.access import Access
 from headrace.ingest.engine import Engine, EngineSettings
+from headrace.ingest.iceberg.errors import TableMoved
 from headrace.ingest.iceberg.jobs import CommitJob
 from headrace.ingest.server import IngestServer, Listen
 from headrace.ingest.store import SegmentStore
 from headrace.model.tiers import Tier
 from headrace.wal.batches import index_writes
 from headrace.wal.files import Files
+from headrace.wal.position import LogPosition, SegmentMark
+from headrace.wal.records import SegmentHeader
 from headrace.wal.segments import Segment, map_segment
 from headrace.wal.state import Committed
 from headrace.wal.writer import LogLimits
@@ -186,6 +189,9 @@ class FakeIceberg:
         if name in self.problems:
             return self.problems[name]
         before = self.committed.get(name, Committed(0))
+        after = job.after[name]
+        if before.position != after and before.lsn < job.through:
+            return TableMoved(f"{name} is at {before.position} and was at {after}")
         if before.lsn >= job.through:
             return before
         parts = [map_segment(part.path)[: part.length] for part in job.segments]
@@ -193,7 +199,10 @@ class FakeIceberg:
             writes = located.writes
             new = range(max(writes.first_lsn, before.lsn + 1), min(writes.last_lsn, job.through) + 1)
             self.lsns.setdefault(name, []).extend(new)
-        self.committed[name] = Committed(job.through, (before.snapshot_id or 1000) + 1)
+        header = SegmentHeader.decode(parts[-1])
+        mark = SegmentMark(header.number, header.nonce, len(parts[-1]))
+        position = LogPosition(job.through, job.term, job.boot, mark)
+        self.committed[name] = Committed(job.through, (before.snapshot_id or 1000) + 1, position)
         return self.committed[name]
 
 

@@ -205,16 +205,21 @@ def test_a_folder_is_used_by_one_server_at_a_time(tmp_path: Path, iceberg: FakeI
         pass
 
 
-def test_an_old_copy_of_a_folder_is_refused(tmp_path: Path, iceberg: FakeIceberg) -> None:
+def test_an_old_copy_of_a_folder_goes_on_in_a_new_term(tmp_path: Path, iceberg: FakeIceberg) -> None:
     store = Store(tmp_path / "objects")
     with running_engine(tmp_path / "data", store=store) as engine:
         write_all(engine, 1, level=Tier.COMMITTED)
     shutil.copytree(tmp_path / "data", tmp_path / "copy")
     with running_engine(tmp_path / "data", store=store) as engine:
-        for number in range(3):
-            write_all(engine, number, level=Tier.COMMITTED)
-    with pytest.raises(Fenced, match="old copy: start with the newest one, or with a new data folder"):
-        Engine(settings_for(tmp_path / "copy"), store=store)
+        lsns = [write_all(engine, number, level=Tier.COMMITTED) for number in range(3)]
+    with running_engine(tmp_path / "copy", store=store) as engine:
+        assert [engine.tier_of(lsn) for [lsn] in lsns] == ["COMMITTED"] * 3
+        assert write_all(engine, 4, level=Tier.COMMITTED) == [first_lsn_of(1)]
+    [aside] = (tmp_path / "copy").glob("wal-put-aside-*/wal")
+    assert segment_files(aside)
+    assert iceberg.lsns["orders"] == [1, *(lsn for [lsn] in lsns), first_lsn_of(1)]
+    with pytest.raises(Fenced, match="another server took over"):
+        Engine(settings_for(tmp_path / "data"), store=store)
 
 
 def test_two_servers_with_copies_of_a_folder_cannot_both_put(tmp_path: Path, iceberg: FakeIceberg) -> None:
@@ -228,7 +233,7 @@ def test_two_servers_with_copies_of_a_folder_cannot_both_put(tmp_path: Path, ice
         running_engine(tmp_path / "copy", store=Store(url)) as second,
         LocalSession(second) as session,
     ):
-        wait_until(lambda: second._commits._knows_tables)  # as they were before the first server writes
+        wait_until(lambda: second._commits.tables)  # as they were before the first server writes
         write_all(first, 2, level=Tier.OBJECT_STORAGE)
         lsn = session.write(2)
         wait_until(lambda: second.fatal)
@@ -241,7 +246,7 @@ def test_two_servers_with_copies_of_a_folder_cannot_both_put(tmp_path: Path, ice
 def test_a_folder_of_another_log_is_refused(tmp_path: Path, iceberg: FakeIceberg) -> None:
     for name in ("one", "two"):
         with running_engine(tmp_path / name, store=Store(tmp_path / f"objects of {name}")) as engine:
-            write_all(engine, 1, level=Tier.COMMITTED)
+            write_all(engine, 1, collection=name, level=Tier.COMMITTED)
     with pytest.raises(ConfigError, match="name the store that it had, or start with a new data folder"):
         Engine(settings_for(tmp_path / "one"), store=Store(tmp_path / "objects of two"))
 
@@ -263,7 +268,7 @@ def test_segments_without_an_identity_are_kept_out_of_the_way(tmp_path: Path, ic
     (tmp_path / "identity.json").unlink()
     with running_engine(tmp_path) as engine:
         assert engine.collections.names() == ["orders"]
-    [aside] = tmp_path.glob("wal-of-unknown-origin-*/wal")
+    [aside] = tmp_path.glob("wal-put-aside-*/wal")
     assert segment_files(aside)
     (tmp_path / "identity.json").write_text("{")
     with pytest.raises(ConfigError, match=r"identity\.json is damaged"):

@@ -16,6 +16,7 @@ from headrace.cli.logs import LOG_FORMATS, setup_logging
 from headrace.cli.signals import StopSignal
 from headrace.config import HeadraceConfig, Part, ServeSettings, check_exposure, load_config
 from headrace.ingest.access import Access
+from headrace.ingest.engine import EngineSettings
 from headrace.ingest.server import IngestServer, Listen
 from headrace.observe.http import ObserveServer
 from headrace.observe.metrics import metrics_registry
@@ -40,11 +41,23 @@ READABLE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--metrics-port", type=click.IntRange(0, 65535), help="The port of /metrics, /healthz and /readyz  [8816]"
 )
 @click.option("--no-metrics", is_flag=True, help="No such port.")
+@click.option(
+    "--accept-loss",
+    multiple=True,
+    metavar="WHAT",
+    help="Go on without writes that are gone, named as the error that refused to names them.",
+)
 @click.option("--insecure", is_flag=True, help="Be reachable by others without TLS and tokens.")
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), default="text", show_default=True)
 @click.option("--log-level", default="INFO", show_default=True, metavar="LEVEL")
 def serve(
-    file: Path | None, data: Path | None, no_metrics: bool, log_format: str, log_level: str, **given: Any
+    file: Path | None,
+    data: Path | None,
+    accept_loss: tuple[str, ...],
+    no_metrics: bool,
+    log_format: str,
+    log_level: str,
+    **given: Any,
 ) -> None:
     """Serves Arrow Flight until it is interrupted; then it syncs what it has taken, and says so.
 
@@ -57,7 +70,8 @@ def serve(
     config = load_config(file, Part.SERVER)
     settings = _with_options(config.serve_settings(), no_metrics, given)
     check_exposure(settings)
-    synced = _serve(config, data, settings, StopSignal())
+    engine = replace(config.engine_settings(data), accept_loss=frozenset(accept_loss))
+    synced = _serve(config, engine, settings, StopSignal())
     # Calls of clients that are still connected hold threads that the interpreter would wait for.
     logging.shutdown()
     sys.stdout.flush()
@@ -87,10 +101,10 @@ def _observe(
     )
 
 
-def _serve(config: HeadraceConfig, data: Path | None, settings: ServeSettings, stop: StopSignal) -> bool:
+def _serve(config: HeadraceConfig, engine: EngineSettings, settings: ServeSettings, stop: StopSignal) -> bool:
     access = Access(settings.tokens)
     listen = Listen(settings.host, settings.port, settings.tls)
-    server = IngestServer(config.engine_settings(data), listen, access)
+    server = IngestServer(engine, listen, access)
     observe = None
     try:
         if settings.metrics_port is not None:

@@ -1,26 +1,43 @@
-"""Removes segments that are committed, on its own thread: a store that does not delete holds up nobody."""
+"""Removes segments that are committed, on its own thread: a store that does not delete holds up nobody.
+
+The low-water mark is moved first: it says that they are not needed, and nothing else does.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from threading import Event, Thread
 
-from headrace.errors import HeadraceError
+from headrace.errors import Fenced, HeadraceError
 from headrace.faults import reached
+from headrace.ingest.low_water import LowWater, LowWaterMark, TableMark
 from headrace.ingest.segment_index import SegmentIndex
 from headrace.ingest.store import SegmentStore
 from headrace.wal.segments import Segment
+from headrace.wal.state import Committed
 
 log = logging.getLogger(__name__)
 
 
 class Cleaner:
-    """`committed(collection)` is how far a table is. `failing` says why something stays, if it does."""
+    """`tables()` is how far they are. `failing` says why something stays, if it does.
 
-    def __init__(self, index: SegmentIndex, store: SegmentStore, committed: Callable[[str], int]) -> None:
-        self._index, self._store, self._committed = index, store, committed
+    `on_fatal(error)` is called when another server turns out to own the log; then nothing more is removed.
+    """
+
+    def __init__(
+        self,
+        index: SegmentIndex,
+        store: SegmentStore,
+        mark: LowWaterMark,
+        tables: Callable[[], Mapping[str, Committed]],
+        on_fatal: Callable[[Fenced], None],
+    ) -> None:
+        self._index, self._store, self._mark, self._tables = index, store, mark, tables
+        self._on_fatal = on_fatal
         self._removable: deque[Segment] = deque()  # in order: a file that is left behind is no gap
         self._unremoved: set[int] = set()  # segments whose files are removed and whose objects are not
         self._knows_leftovers = False  # a process before this one may have removed files only
@@ -52,19 +69,24 @@ class Cleaner:
             try:
                 self._remove_committed()
                 self.failing = None
+            except Fenced as error:
+                self._failed(error)
+                self._on_fatal(error)
+                return
             except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again after the next commit
                 self._failed(error)
 
     def _remove_committed(self) -> None:
         """The file first, since a file without its object would be put again."""
-        self._removable.extend(self._index.remove(self._committed))
+        self._release()
         while self._removable and not self._closing:
             reached("wal removing")
             self._removable[0].path.unlink(missing_ok=True)
             reached("wal removed")
             self._unremoved.add(self._removable.popleft().header.number)
+        self._mark.tidy()
         if not self._knows_leftovers:
-            first = self._index.all()[0].header.number if self._index.all() else 0
+            first = self._mark.current.first_segment
             self._unremoved.update(number for number in self._store.numbers() if number < first)
             self._knows_leftovers = True
         for number in sorted(self._unremoved):
@@ -73,6 +95,20 @@ class Cleaner:
             self._store.remove(number)
             reached("segment removed")
             self._unremoved.discard(number)
+
+    def _release(self) -> None:
+        """Moves the mark over segments at the front that nobody needs any more, and takes them out."""
+        tables = self._tables()
+
+        def committed(collection: str) -> int:
+            return tables[collection].lsn if collection in tables else 0
+
+        released = self._index.removable(committed)
+        if released or (tables and not self._mark.current.knows_tables):
+            rest = self._index.all()[len(released) :]
+            self._mark.move(lambda mark: _moved(mark, released, rest[0], tables))
+            self._index.remove(len(released))
+            self._removable.extend(released)
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, HeadraceError):
@@ -84,3 +120,20 @@ class Cleaner:
         if self.failing != said:
             log.warning("%s", said)
         self.failing = said
+
+
+def _moved(
+    mark: LowWater, released: Sequence[Segment], first: Segment, tables: Mapping[str, Committed]
+) -> LowWater:
+    marks = dict(mark.tables)
+    for name, table in tables.items():
+        before = marks.get(name, TableMark()).released
+        through = max((segment.last_lsns.get(name, 0) for segment in released), default=0)
+        marks[name] = TableMark(table.position, max(before, through))
+    return replace(
+        mark,
+        first_segment=first.header.number,
+        first_lsn=first.header.first_lsn,
+        tables=marks,
+        given_up=tuple(number for number in mark.given_up if number >= first.header.number),
+    )

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from threading import Condition, Thread
 
 from headrace.errors import Fenced, HeadraceError, UnexpectedFailure
 from headrace.faults import reached
 from headrace.ingest.collections import Collections
 from headrace.ingest.iceberg.committer import CommitterProcess
+from headrace.ingest.iceberg.errors import TableMoved
 from headrace.ingest.iceberg.jobs import CommitJob, SegmentPart
 from headrace.ingest.progress import Progress
 from headrace.ingest.segment_index import SegmentIndex
 from headrace.model.tiers import Tier
+from headrace.wal.position import LogPosition
 from headrace.wal.segments import Segment
 from headrace.wal.state import Committed
 
@@ -26,10 +29,20 @@ _LONGEST_RETRY_SECONDS = 30.0
 _EVERYTHING = 2**64
 
 
+@dataclass(frozen=True)
+class ServerRun:
+    """One run of a server: of which log, in which term, and an id of its own."""
+
+    log_id: str
+    term: int
+    boot: str
+
+
 class CommitLoop:
     """One thread. `on_committed(collection, committed)` and `on_round()` are called on it.
 
-    So is `on_fatal(error)`, when a table shows that somebody else commits; then nothing more is.
+    `check(collection, found)` is called for each table that answers, before anything else is made of the
+    answer. `on_fatal(error)` is called when that shows that somebody else commits; then nothing more is.
     """
 
     def __init__(
@@ -38,20 +51,22 @@ class CommitLoop:
         index: SegmentIndex,
         collections: Collections,
         progress: Progress,
-        log_id: str,
+        run: ServerRun,
         *,
         interval: float,
         timeout: float,
+        check: Callable[[str, LogPosition], None],
         on_committed: Callable[[str, Committed], None],
         on_round: Callable[[], None],
         on_fatal: Callable[[Fenced], None],
     ) -> None:
         self._process, self._index, self._collections, self._progress = process, index, collections, progress
-        self._log_id, self._interval, self._timeout = log_id, interval, timeout
+        self._server, self._interval, self._timeout = run, interval, timeout
+        self._check = check
         self._on_committed, self._on_round, self._on_fatal = on_committed, on_round, on_fatal
         self._changed = Condition()
         self._wanted = self._closing = False
-        self._knows_tables = False
+        self._tables: dict[str, Committed] = {}  # where each is that has answered
         self.commits = 0
         self.failures = 0
         self.failing: dict[str, str] = {}
@@ -79,7 +94,14 @@ class CommitLoop:
         self._process.close()
 
     def committed(self, collection: str) -> int:
-        return self._progress.of(Tier.COMMITTED, collection).lsn
+        """Returns how far the table of a collection is, as it has said to this process; 0 before that."""
+        table = self._tables.get(collection)
+        return 0 if table is None else table.lsn
+
+    @property
+    def tables(self) -> Mapping[str, Committed]:
+        """Those that have answered."""
+        return dict(self._tables)
 
     def _run(self) -> None:
         pause = 0.0
@@ -108,25 +130,30 @@ class CommitLoop:
             return self._closing
 
     def _round(self) -> None:
-        if not self._knows_tables:
-            self._ask_tables()
+        self._ask_tables()
         stuck: set[str] = set()
 
         def committed(collection: str) -> int:
             # One that is stuck is left alone for this round, or what waits of it would fill every job.
-            return _EVERYTHING if collection in stuck else self.committed(collection)
+            is_waiting = collection in stuck or collection not in self._tables
+            return _EVERYTHING if is_waiting else self.committed(collection)
 
         while not self._closing and (segments := self._index.to_commit(committed, _MOST_BYTES)):
             stuck |= self._commit(segments, committed)
         self._on_round()
 
+    def _unknown(self) -> set[str]:
+        return set(self._collections.names()) - self._tables.keys()
+
     def _ask_tables(self) -> None:
-        """A crash may have come between a commit and the news of it."""
-        answer = self._process.watermarks(self._collections.names(), self._timeout, self._log_id)
+        """A crash may have come between a commit and the news of it, and anything else before the start."""
+        unknown = self._unknown()
+        if not unknown:
+            return
+        answer = self._process.watermarks(sorted(unknown), self._timeout, self._server.log_id)
         reached("tables asked")
         for name, at in answer.items():
             self._note(name, at)
-        self._knows_tables = True
 
     def _commit(self, segments: list[Segment], committed: Callable[[str], int]) -> set[str]:
         """The collections whose tables did not move."""
@@ -137,7 +164,10 @@ class CommitLoop:
             segments=tuple(SegmentPart(segment.path, segment.length) for segment in segments),
             through=segments[-1].last_lsn,
             collections=tuple(self._collections.get(name) for name in sorted(names)),
-            log_id=self._log_id,
+            log_id=self._server.log_id,
+            term=self._server.term,
+            boot=self._server.boot,
+            after={name: self._tables[name].position for name in names},
         )
         reached("commits asking")
         outcome = self._process.commit(job, self._timeout)
@@ -147,22 +177,28 @@ class CommitLoop:
         return names - moved
 
     def _note(self, collection: str, at: Committed | HeadraceError) -> bool:
-        if isinstance(at, HeadraceError):
-            self._failed(collection, at)
+        """Returns whether the table has moved on."""
+        try:
+            if isinstance(at, HeadraceError):
+                raise at
+            self._check(collection, at.position)
+        except Fenced:
+            raise
+        except TableMoved as error:
+            log.warning("%s: it is asked again", error.message)
+            self._tables.pop(collection, None)
+            return False
+        except HeadraceError as error:
+            self._failed(collection, error)
             return False
         self.failing.pop(collection, None)
-        if at.lsn <= self.committed(collection):
-            return False
-        if at.lsn > self._progress.of(Tier.LOCAL_DISK, collection).lsn:
-            # Its LSNs are not ours, and what we have below them may never have got there.
-            raise Fenced(
-                f"the table of collection {collection!r} is ahead of this log, at LSN {at.lsn}: another "
-                "server took over, or the data folder is an old copy; stop this one, or start it with a new "
-                "data folder"
-            )
-        self._on_committed(collection, at)
-        self._progress.advance_committed(collection, at.lsn, at.snapshot_id)
-        return True
+        before = self.committed(collection)
+        self._tables[collection] = at
+        announced = self._progress.of(Tier.COMMITTED, collection).lsn
+        if at.lsn > announced:
+            self._on_committed(collection, at)
+            self._progress.advance_committed(collection, at.lsn, at.snapshot_id)
+        return at.lsn > before
 
     def _failed(self, collection: str, error: HeadraceError) -> None:
         self.failures += 1

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from headrace.errors import HeadraceError, ServerUnavailable, StorageFull, Terminal, WriteTimeout
+from headrace.errors import HeadraceError, ServerUnavailable, StorageFull, Terminal, Transient, WriteTimeout
 from headrace.ingest.cleaner import Cleaner
 from headrace.ingest.collections import Collections
-from headrace.ingest.commit_loop import CommitLoop
-from headrace.ingest.data_folder import DataFolder
+from headrace.ingest.commit_loop import CommitLoop, ServerRun
+from headrace.ingest.data_folder import DataFolder, OldCopy
 from headrace.ingest.iceberg.committer import CommitterProcess
 from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog, kept_on_host
 from headrace.ingest.intake import Intake
+from headrace.ingest.low_water import LowWaterMark
 from headrace.ingest.options import Options
 from headrace.ingest.producers import Producer, Producers, Run
 from headrace.ingest.progress import Progress, now_us
@@ -26,9 +29,11 @@ from headrace.ingest.segment_index import SegmentIndex, is_committed
 from headrace.ingest.session import Services, Session, SessionLimits
 from headrace.ingest.statistics import Statistics
 from headrace.ingest.store import SegmentStore
+from headrace.ingest.table_history import TableCheck
 from headrace.ingest.uploader import Uploader
 from headrace.model.tiers import Tier
 from headrace.wal.files import Files
+from headrace.wal.position import LogPosition
 from headrace.wal.records import Writes
 from headrace.wal.segments import Segment
 from headrace.wal.state import Committed, Range
@@ -51,6 +56,8 @@ class EngineSettings:
     """No stream is read while the segments that wait for object storage or Iceberg have this size."""
     log: LogLimits = field(default_factory=LogLimits)
     session: SessionLimits = field(default_factory=SessionLimits)
+    accept_loss: frozenset[str] = frozenset()
+    """What a person has given up, each as an error has named it: `log:3-5`, or `orders:1-90`."""
 
 
 class Engine:
@@ -61,19 +68,25 @@ class Engine:
     ) -> None:
         self._settings = settings
         self.catalog = settings.catalog or embedded_catalog(settings.data)
-        self._folder = DataFolder(settings.data)
+        self._folder = DataFolder(settings.data, settings.accept_loss)
+        committer = CommitterProcess(self.catalog)
         try:
             url = settings.store_url or (settings.data.absolute() / "objects").as_uri()
             self._store = store or SegmentStore(url, settings.store_options)
             runs: dict[tuple[str, str], list[Run]] = defaultdict(list)
-            self._identity, recovered = self._folder.open_log(self._store, _run_collector(runs))
+            opened = self._folder.open_log(
+                self._store, _run_collector(runs), partial(_positions, committer, settings.commit_timeout)
+            )
         except BaseException:
+            committer.close()
             self._folder.close()
             raise
+        self._identity, recovered = opened.identity, opened.recovered
         state = recovered.state
         segments = recovered.segments
         self._lost = state.lost
         self._index = SegmentIndex(segments)
+        self._mark = LowWaterMark(opened.low_water, settings.data, self._store, self._identity.term)
         self._progress = Progress(
             state.last_lsn, segments[0].header.first_lsn - 1 if segments else 0, state.committed
         )
@@ -82,7 +95,11 @@ class Engine:
         for (collection, producer), found in runs.items():
             self._producers.recovered(collection, producer, found)
         self._uploader = Uploader(
-            self._store, self._identity.term, on_uploaded=self._uploaded, on_fatal=self._stop_accepting
+            self._store,
+            self._identity.term,
+            prove=None if opened.is_proven else partial(self._prove, recovered.next_number - 1),
+            on_uploaded=self._uploaded,
+            on_fatal=self._stop_accepting,
         )
         self._log = LogWriter(
             self._folder.log,
@@ -99,18 +116,23 @@ class Engine:
         self._intake = Intake(self._log, on_fatal=self._stop_accepting)
         self._collections = Collections(state.collections, self._log.declare)
         self._commits = CommitLoop(
-            CommitterProcess(self.catalog),
+            committer,
             self._index,
             self._collections,
             self._progress,
-            self._identity.log_id,
+            ServerRun(self._identity.log_id, self._identity.term, secrets.token_hex(8)),
             interval=settings.commit_interval,
             timeout=settings.commit_timeout,
+            check=TableCheck(
+                self._identity.term, state.last_lsn, self._index, self._mark, settings.accept_loss
+            ),
             on_committed=self._committed,
             on_round=self._clean_up,
             on_fatal=self._stop_accepting,
         )
-        self._cleaner = Cleaner(self._index, self._store, self._commits.committed)
+        self._cleaner = Cleaner(
+            self._index, self._store, self._mark, lambda: self._commits.tables, self._stop_accepting
+        )
         self._fatal: Terminal | None = None
         self._closing = False
         self._sessions: dict[int, Session] = {}
@@ -231,8 +253,11 @@ class Engine:
         committed = min((self._committed_lsn(name) for name in names), default=0)
         return shared | {Tier.COMMITTED.name: committed}
 
-    def lost(self, after: int = 0) -> list[Range]:
-        return [(max(first, after + 1), last) for first, last in self._lost if last > after]
+    def lost(self, after: int = 0, collection: str | None = None) -> list[Range]:
+        """Returns the ranges of writes that are gone: those of all, and those of one collection."""
+        given_up = self._mark.current.lost.get(collection, ()) if collection is not None else ()
+        ranges = sorted([*self._lost, *given_up])
+        return [(max(first, after + 1), last) for first, last in ranges if last > after]
 
     def tier_of(self, lsn: int, collection: str | None = None) -> str:
         """How far a write is: a tier, LOST, or UNKNOWN for a number that was never given away."""
@@ -245,14 +270,8 @@ class Engine:
         may_see: Callable[[str], bool] = lambda _: True,
     ) -> dict[int, str]:
         watermarks = self.watermarks(collection, may_see)
-        return {lsn: self._tier_of(lsn, watermarks) for lsn in lsns}
-
-    def _tier_of(self, lsn: int, watermarks: dict[str, int]) -> str:
-        if any(first <= lsn <= last for first, last in self._lost):
-            return "LOST"
-        if lsn <= 0 or lsn > watermarks[Tier.MEMORY.name]:
-            return "UNKNOWN"
-        return max(tier for tier in Tier if lsn <= watermarks[tier.name] or tier is Tier.MEMORY).name
+        lost = self.lost(collection=collection)
+        return {lsn: _tier_of(lsn, watermarks, lost) for lsn in lsns}
 
     def flush(self, tier: Tier, timeout: float) -> None:
         """Returns when everything that was accepted before the call is at the tier."""
@@ -358,6 +377,17 @@ class Engine:
         self._producers.forget_silent(self._log.uptime_us)
         self._cleaner.clean()
 
+    def _prove(self, newest: int) -> None:
+        """Raises if the store, which did not answer at the start, has more of this term than the log has."""
+        try:
+            self._mark.adopt(self._folder.prove(self._store, self._identity, newest))
+        except OldCopy as error:
+            raise OldCopy(
+                f"{error.message}: restart the server, and it goes on from object storage in a new term; "
+                "what only this disk has is lost then, and put aside",
+                fence=self._identity.term,
+            ) from None
+
     def _stop_accepting(self, error: Terminal) -> None:
         log.critical("%s", error.message)
         self._fatal = error
@@ -374,7 +404,7 @@ class Engine:
         return f"{waiting:,} bytes of log wait for {where}"
 
     def _is_committed(self, segment: Segment) -> bool:
-        return is_committed(segment, self._commits.committed)
+        return is_committed(segment, lambda name: self._progress.of(Tier.COMMITTED, name).lsn)
 
     def _is_through(self, tier: Tier, lsn: int) -> bool:
         if tier is not Tier.COMMITTED:
@@ -386,7 +416,7 @@ class Engine:
         """The table's watermark, or more where nothing of the collection waits."""
         # Looked at first: a segment that is sealed and uploaded in between must be among those below.
         uploaded = self._progress.of(Tier.OBJECT_STORAGE, collection).lsn
-        committed = self._commits.committed(collection)
+        committed = self._progress.of(Tier.COMMITTED, collection).lsn
         waiting = (
             segment for segment in self._index.all() if segment.last_lsns.get(collection, 0) > committed
         )
@@ -415,10 +445,30 @@ class Engine:
             "collection": collection,
             "last_seq": producer.last_seq or None if producer is not None else None,
             "assigned": [run.to_json() for run in runs],
-            "lost": self.lost(after) if after is not None else [],
+            "lost": self.lost(after, collection) if after is not None else [],
             "watermarks": self.watermarks(collection),
             "survives": self.survives,
         }
+
+
+def _tier_of(lsn: int, watermarks: dict[str, int], lost: Sequence[Range]) -> str:
+    if any(first <= lsn <= last for first, last in lost):
+        return "LOST"
+    if lsn <= 0 or lsn > watermarks[Tier.MEMORY.name]:
+        return "UNKNOWN"
+    return max(tier for tier in Tier if lsn <= watermarks[tier.name] or tier is Tier.MEMORY).name
+
+
+def _positions(
+    committer: CommitterProcess, timeout: float, log_id: str, collections: Iterable[str]
+) -> dict[str, LogPosition]:
+    """Returns how far the tables are, for a log that must know it before it goes on."""
+    answers = committer.watermarks(collections, timeout, log_id)
+    for answer in answers.values():
+        if isinstance(answer, Transient):
+            raise answer
+    # What is wrong with a table itself does not go away: it is said when its collection is to be committed.
+    return {name: answer.position for name, answer in answers.items() if isinstance(answer, Committed)}
 
 
 def _run_collector(runs: dict[tuple[str, str], list[Run]]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import dropwhile
+from itertools import dropwhile, takewhile
 from threading import Lock
 
 from headrace.wal.segments import Segment
@@ -62,21 +62,20 @@ class SegmentIndex:
     def is_uploaded(self, segment: Segment) -> bool:
         return segment.header.number <= self._uploaded_through
 
-    def remove(self, committed: Callable[[str], int]) -> list[Segment]:
-        """Takes out the segments that nobody needs any more.
+    def removable(self, committed: Callable[[str], int]) -> list[Segment]:
+        """Returns the segments at the front that nobody needs any more; there is always one after them.
 
         The log's state is read from the segments that remain, so the newest uploaded one that has it stays.
         """
+        uploaded = [segment for segment in self.all() if self.is_uploaded(segment)]
+        keep_from = max((index for index, segment in enumerate(uploaded) if segment.has_state), default=0)
+        return list(takewhile(lambda segment: is_committed(segment, committed), uploaded[:keep_from]))
+
+    def remove(self, count: int) -> None:
+        """Takes out so many at the front."""
         with self._lock:
-            uploaded = [segment for segment in self._segments if self.is_uploaded(segment)]
-            keep_from = max((index for index, segment in enumerate(uploaded) if segment.has_state), default=0)
-            done = 0
-            while done < keep_from and is_committed(uploaded[done], committed):
-                done += 1
-            removed = self._segments[:done]
-            del self._segments[:done]
-            self._bytes -= sum(segment.length for segment in removed)
-            return removed
+            self._bytes -= sum(segment.length for segment in self._segments[:count])
+            del self._segments[:count]
 
 
 def is_committed(segment: Segment, committed: Callable[[str], int]) -> bool:

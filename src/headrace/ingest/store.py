@@ -2,6 +2,7 @@
 
     log-id                 says which log this is; never removed
     epochs/0000000003      one for each server that ever began with an empty disk; never removed
+    low-water/0000000007   says which segments are needed: see `low_water`
     wal/00000000000000000042.wal
 
 A server owns the log while no later term exists. It looks *after* each put, and a new server claims its
@@ -31,7 +32,9 @@ from headrace.wal.segments import CorruptLog, Segment, records_of, segment_name
 _LOG_ID = "log-id"
 _TERMS = "epochs"
 _SEGMENTS = "wal"
+_LOW_WATER = "low-water"
 _TERM_NAME = re.compile(rf"{_TERMS}/(\d{{10}})")
+_LOW_WATER_NAME = re.compile(rf"{_LOW_WATER}/(\d{{10}})")
 _SEGMENT_NAME = re.compile(rf"{_SEGMENTS}/(\d{{20}})\.wal")
 
 log = logging.getLogger(__name__)
@@ -82,19 +85,15 @@ class SegmentStore:
             fence=term,
         )
 
-    def refuse_old_copy(self, newest: int, term: int) -> None:
-        """Raises if this term has put a segment after the newest that a data folder knows of."""
+    def has_later(self, newest: int, term: int) -> bool:
+        """Returns whether this term has put a segment after the newest that a data folder knows of."""
         later = max(self.numbers(), default=0)
         if later <= newest:
-            return
+            return False
         header = self._header(later)
         with suppress(BadRecord):
-            if SegmentHeader.decode(header).term >= term:
-                raise Fenced(
-                    f"{self.url} has segment {later} and the data folder ends with {newest}, so it is an old "
-                    "copy: start with the newest one, or with a new data folder",
-                    fence=term,
-                )
+            return SegmentHeader.decode(header).term >= term
+        return False
 
     def put(self, segment: Segment, term: int) -> None:
         """Returns when the segment is in the store and the server of this term still owns the log."""
@@ -154,6 +153,27 @@ class SegmentStore:
 
     def remove(self, number: int) -> None:
         self._objects.remove(_segment_path(number), f"remove segment {number}")
+
+    def low_waters(self) -> list[int]:
+        """Returns the numbers of the low-water marks that are there, in order."""
+        return sorted(self._numbers(_LOW_WATER, _LOW_WATER_NAME, "list low-water marks"))
+
+    def get_low_water(self, number: int) -> bytes:
+        return self._objects.get(_low_water_path(number), "get the low-water mark")
+
+    def put_low_water(self, number: int, data: bytes, term: int) -> None:
+        """Returns when it is in the store and the server of this term still owns the log. `ObjectExists`
+        says that another one has the number; this very one does no harm."""
+        path, what = _low_water_path(number), "put the low-water mark"
+        try:
+            self._objects.create(path, data, what)
+        except ObjectExists:
+            if self._objects.get(path, what) != data:
+                raise
+        self.check_owner(term)
+
+    def remove_low_water(self, number: int) -> None:
+        self._objects.remove(_low_water_path(number), "remove a low-water mark")
 
     def _identify(self, wanted: str) -> str:
         what = "identify the log"
@@ -216,6 +236,10 @@ def _who() -> bytes:
 
 def _term_path(term: int) -> str:
     return f"{_TERMS}/{term:010}"
+
+
+def _low_water_path(number: int) -> str:
+    return f"{_LOW_WATER}/{number:010}"
 
 
 def _segment_path(number: int) -> str:

@@ -22,7 +22,8 @@ class Uploader:
     """One thread, one put at a time: while one is under way the next segment grows, so load makes larger
     objects, not more of them.
 
-    `on_uploaded(segment)` is called after the put has returned. An error that will not go away ends in
+    `prove()`, if there is one, returns before anything is put: it raises if this log may not be. Then
+    `on_uploaded(segment)` is called after each put has returned. An error that will not go away ends in
     `on_fatal(error)`, and nothing more is put.
     """
 
@@ -31,10 +32,11 @@ class Uploader:
         store: SegmentStore,
         term: int,
         *,
+        prove: Callable[[], None] | None = None,
         on_uploaded: Callable[[Segment], None],
         on_fatal: Callable[[Terminal], None],
     ) -> None:
-        self._store, self._term = store, term
+        self._store, self._term, self._prove = store, term, prove
         self._on_uploaded, self._on_fatal = on_uploaded, on_fatal
         self._waiting: deque[tuple[Segment, bool]] = deque()
         self._changed = Condition()
@@ -95,6 +97,9 @@ class Uploader:
         pause = _FIRST_RETRY_SECONDS
         while True:
             try:
+                if self._prove is not None:
+                    self._prove()
+                    self._prove = None
                 reached("uploader putting")
                 if may_be_there and self._store.has(segment):
                     self._store.check_owner(self._term)

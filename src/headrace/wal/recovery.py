@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +29,7 @@ from headrace.wal.segments import (
     segment_files,
     whole_length,
 )
-from headrace.wal.state import CollectionState, LogState
+from headrace.wal.state import CollectionState, LogState, Range
 
 log = logging.getLogger(__name__)
 
@@ -66,26 +66,35 @@ class Recovered:
         self.state.reserved_until = next_lsn
 
 
-def recover(folder: Path, on_writes: OnWrites = lambda _, __: None) -> Recovered:
+def recover(
+    folder: Path, on_writes: OnWrites = lambda _, __: None, given_up: Collection[int] = ()
+) -> Recovered:
     """Reads every segment, checks all of it, and syncs the last, which a crash may have left unsynced.
 
     The last segment is cut at the first record that is not whole. Anything else that is not as it was written
-    is an error: it had been acknowledged.
+    is an error: it had been acknowledged. Segments that are given up may be absent, and are lost.
     """
     files = _without_a_stillborn_last(segment_files(folder))
     headers = [_header_of(path) for path in files]
-    _refuse_gaps(headers)
+    _refuse_gaps(headers, given_up)
     recovered = Recovered()
+    gaps: list[Range] = []
     for position, (path, header) in enumerate(zip(files, headers, strict=True)):
         data = map_segment(path)
-        if position + 1 < len(files):
+        if position + 1 < len(files) and headers[position + 1].number == header.number + 1:
             length = headers[position + 1].previous_length
         else:
             length = whole_length(data)
             if length < len(data):
                 log.warning("cut %d torn bytes off the end of %s", len(data) - length, path.name)
             _sync(path)
-        recovered.segments.append(read_segment(path, header, data, length, recovered, on_writes))
+        after_gap = position > 0 and headers[position - 1].number != header.number - 1
+        if after_gap and recovered.state.last_lsn + 1 < header.first_lsn:
+            gaps.append((recovered.state.last_lsn + 1, header.first_lsn - 1))
+        segment = read_segment(path, header, data, length, recovered, on_writes)
+        if after_gap and not segment.has_state:
+            raise CorruptLog(f"{path.name} needs the segments before it, which are missing: restore them")
+        recovered.segments.append(segment)
     # Segments are removed from the front, up to one with a state. A crash may leave some of them, which do no
     # harm: what they say is replaced by that state. But without one, something else removed what was needed.
     if files and headers[0].number > 1 and not any(segment.has_state for segment in recovered.segments):
@@ -93,6 +102,8 @@ def recover(folder: Path, on_writes: OnWrites = lambda _, __: None) -> Recovered
             f"the log begins with {files[0].name}, which needs the ones before it: "
             "restore them from a copy, or move the data folder away to recover from object storage"
         )
+    for first, last in gaps:
+        recovered.state.lose(first, last)
     return recovered
 
 
@@ -148,9 +159,9 @@ def _header_of(path: Path) -> SegmentHeader:
     return header
 
 
-def _refuse_gaps(headers: list[SegmentHeader]) -> None:
+def _refuse_gaps(headers: list[SegmentHeader], given_up: Collection[int]) -> None:
     for before, after in pairwise(headers):
-        if after.number != before.number + 1:
+        if not set(range(before.number + 1, after.number)) <= set(given_up):
             raise CorruptLog(
                 f"the log has no segment {before.number + 1}, though it has {after.number}: "
                 "restore the file from a copy, or move the data folder away to recover from object storage"

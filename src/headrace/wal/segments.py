@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import Terminal
+from headrace.wal.position import SegmentMark
 from headrace.wal.records import (
     FRAME_MARK,
     SEGMENT_HEADER_BYTES,
@@ -46,6 +47,10 @@ class Segment:
     """When the first write of it was accepted."""
     has_state: bool
     """Whether it begins with the log's whole state, so that nothing before it is needed to know that."""
+
+    @property
+    def mark(self) -> SegmentMark:
+        return SegmentMark(self.header.number, self.header.nonce, self.length)
 
 
 def segment_name(number: int) -> str:

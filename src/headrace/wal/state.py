@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from headrace.wal.position import LogPosition
 from headrace.wal.records import Writes
 
 Range = tuple[int, int]
@@ -63,6 +64,9 @@ class Committed:
 
     lsn: int
     snapshot_id: int | None = None
+    position: LogPosition = field(default=LogPosition(), compare=False)
+    """As the table records it, which is lower if the last writes had no rows. It is not part of the log's
+    state: the table is asked for it."""
 
 
 @dataclass
@@ -141,6 +145,10 @@ class LogState:
         """Estimates the length of `encode`, which takes long where there is much."""
         others = len(self.producers) + len(self.lost) + len(self.committed)
         return _EMPTY_BYTES + sum(self.collection_bytes.values()) + _ENTRY_BYTES * others
+
+    def lose(self, first: int, last: int) -> None:
+        """Records that the writes of a range are gone."""
+        self.lost = sorted({*self.lost, (first, last)})
 
     def is_lost(self, lsn: int) -> bool:
         return any(first <= lsn <= last for first, last in self.lost)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException
@@ -20,10 +20,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from headrace.ingest.iceberg.append import Try, refers_to, remove_files
-from headrace.ingest.iceberg.errors import CommitConflict
-from headrace.ingest.iceberg.tables import COMMITTED_LSN, LOG_ID, Tables, committed_of, reaching
+from headrace.ingest.iceberg.errors import CommitConflict, TableMoved
+from headrace.ingest.iceberg.tables import LOG_ID, Tables, committed_of, position_properties, reaching
 from headrace.ingest.schemas import Adapter
 from headrace.wal.batches import LSN, Located, read_batches
+from headrace.wal.position import LogPosition
 from headrace.wal.state import CollectionState, Committed
 
 Observer = Callable[[str], None]
@@ -64,7 +65,8 @@ class CollectionCommit:
         tables: Tables,
         collection: CollectionState,
         writes: list[Located],
-        through: int,
+        after: LogPosition | None,
+        target: LogPosition,
         log_id: str,
         observe: Observer,
         pause: Callable[[float], None],
@@ -74,7 +76,9 @@ class CollectionCommit:
         self._name = collection.name
         self._schema = pa.ipc.read_schema(pa.py_buffer(collection.schema))
         self._writes = writes
-        self._through = through
+        self._after = after
+        self._target = target
+        self._through = target.lsn
         self._log_id = log_id
         self._observe = observe
         self._pause = pause
@@ -97,10 +101,11 @@ class CollectionCommit:
             committed = Committed(0) if table is None else committed_of(table, self._log_id)
             if table is not None:
                 self._settle(table, committed.lsn)
+            self._refuse_moved(committed.position)
             if committed.lsn >= self._through:
                 return committed
             if not self._has_writes_after(committed.lsn):
-                return Committed(self._through, committed.snapshot_id)
+                return replace(committed, lsn=self._through)
             if number == MOST_TRIES:
                 break
             if table is None:
@@ -110,14 +115,22 @@ class CollectionCommit:
                     continue  # somebody else made it, and was faster with its rows as well
             attempt = self._prepare(table, committed.lsn)
             if attempt is None:
-                return Committed(self._through, committed.snapshot_id)
+                return replace(committed, lsn=self._through)
             if self._lands(attempt):
                 self._observe("committed")
-                return Committed(self._through, attempt.snapshot_id)
+                return Committed(self._through, attempt.snapshot_id, self._target)
         raise CommitConflict(
             f"the table of collection {self._name!r} was not committed in {MOST_TRIES} tries: {self._why}",
             collection=self._name,
         )
+
+    def _refuse_moved(self, found: LogPosition) -> None:
+        """Goes on from where the server saw the table, or finds the commit done, and nothing else."""
+        if self._after is not None and found not in (self._after, self._target):
+            raise TableMoved(
+                f"the table of collection {self._name!r} is at {found} and was at {self._after}",
+                collection=self._name,
+            )
 
     def _has_writes_after(self, after: int) -> bool:
         return any(
@@ -140,7 +153,7 @@ class CollectionCommit:
             if not written.files:
                 return None
             summary = {FIRST_LSN: str(written.first_lsn), LAST_LSN: str(written.last_lsn)}
-            properties = {COMMITTED_LSN: str(self._through)}
+            properties = position_properties(self._target)
             if self._log_id:
                 properties[LOG_ID] = self._log_id
             attempt.append_files(written.files, summary, properties)

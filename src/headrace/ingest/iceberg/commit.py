@@ -12,6 +12,7 @@ from headrace.ingest.iceberg.collection_commit import CollectionCommit, Observer
 from headrace.ingest.iceberg.jobs import CommitJob, SegmentPart
 from headrace.ingest.iceberg.tables import Tables, committed_of
 from headrace.wal.batches import Located, index_writes
+from headrace.wal.position import LogPosition, SegmentMark
 from headrace.wal.records import SegmentHeader
 from headrace.wal.segments import CorruptLog, map_segment
 from headrace.wal.state import CollectionState, Committed
@@ -41,10 +42,12 @@ class Committer:
         return {name: self._guarded(name, partial(self._watermark, name, log_id)) for name in collections}
 
     def commit(self, job: CommitJob) -> dict[str, Outcome]:
-        writes = index_writes(_read_segment(segment) for segment in job.segments)
+        segments = [_read_segment(segment) for segment in job.segments]
+        writes = index_writes(segments)
         self._observe("read")
+        target = LogPosition(job.through, job.term, job.boot, _mark_of(segments[-1]) if segments else None)
         return {
-            collection.name: self._commit_collection(job, collection, writes.get(collection.name, []))
+            collection.name: self._commit_collection(job, collection, writes.get(collection.name, []), target)
             for collection in job.collections
         }
 
@@ -53,10 +56,11 @@ class Committer:
         return Committed(0) if table is None else committed_of(table, log_id)
 
     def _commit_collection(
-        self, job: CommitJob, collection: CollectionState, writes: list[Located]
+        self, job: CommitJob, collection: CollectionState, writes: list[Located], target: LogPosition
     ) -> Outcome:
+        after = job.after.get(collection.name)
         commit = CollectionCommit(
-            self._tables, collection, writes, job.through, job.log_id, self._observe, self._pause
+            self._tables, collection, writes, after, target, job.log_id, self._observe, self._pause
         )
         return self._guarded(collection.name, commit.run)
 
@@ -78,3 +82,8 @@ def _read_segment(segment: SegmentPart) -> memoryview:
         raise CorruptLog(f"segment {segment.path} has {len(data)} bytes and had {segment.length}: restore it")
     SegmentHeader.decode(data)
     return data[: segment.length]
+
+
+def _mark_of(segment: memoryview) -> SegmentMark:
+    header = SegmentHeader.decode(segment)
+    return SegmentMark(header.number, header.nonce, len(segment))

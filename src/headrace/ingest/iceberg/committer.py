@@ -13,6 +13,7 @@ from headrace.ingest.iceberg.errors import CommitterDied
 from headrace.ingest.iceberg.jobs import CommitJob
 from headrace.ingest.iceberg.parent import Child, ChildGone, python_module
 from headrace.ingest.iceberg.settings import CatalogSettings
+from headrace.wal.position import LogPosition
 from headrace.wal.state import Committed
 
 Outcome = Committed | HeadraceError
@@ -106,7 +107,7 @@ class CommitterProcess:
 def _outcome(raw: dict[str, Any]) -> Outcome:
     if "error" in raw:
         return _error(raw["error"])
-    return Committed(raw["lsn"], raw["snapshot_id"])
+    return Committed(raw["lsn"], raw["snapshot_id"], LogPosition.from_json(raw["position"]))
 
 
 def _error(raw: dict[str, Any]) -> HeadraceError:

@@ -58,7 +58,8 @@ def _answer(committer: Committer, request: dict[str, Any]) -> dict[str, Any]:
 def _as_json(outcome: Outcome) -> dict[str, Any]:
     if isinstance(outcome, HeadraceError):
         return {"error": json.loads(outcome.to_json())}
-    return {"lsn": outcome.lsn, "snapshot_id": outcome.snapshot_id}
+    position = outcome.position.to_json()
+    return {"lsn": outcome.lsn, "snapshot_id": outcome.snapshot_id, "position": position}
 
 
 if __name__ == "__main__":

@@ -17,6 +17,12 @@ class CommitConflict(Transient):
     collection: str = ""
 
 
+class TableMoved(Transient):
+    """A table is not where the server last saw it, so where to go on from has to be found out again."""
+
+    collection: str = ""
+
+
 class CommitterDied(Transient):
     """The process that commits ended or did not answer in time; what it was doing may have been done."""
 

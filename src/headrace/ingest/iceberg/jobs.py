@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headrace.wal.position import LogPosition
 from headrace.wal.state import CollectionState
 
 
@@ -30,6 +32,12 @@ class CommitJob:
     log_id: str = ""
     """Identifies the log that the LSNs belong to. A table that was written from another one is refused, since
     its watermark says nothing about these LSNs. Empty: not checked."""
+    term: int = 0
+    boot: str = ""
+    """Identifies the run of the server; the table records it."""
+    after: Mapping[str, LogPosition] = field(default_factory=dict)
+    """Where the tables are, as the server knows. A commit goes on from there and from nowhere else; a table
+    that is not named is not checked."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -37,6 +45,9 @@ class CommitJob:
             "through": self.through,
             "collections": [collection.to_json() for collection in self.collections],
             "log_id": self.log_id,
+            "term": self.term,
+            "boot": self.boot,
+            "after": {name: position.to_json() for name, position in self.after.items()},
         }
 
     @staticmethod
@@ -46,4 +57,7 @@ class CommitJob:
             through=raw["through"],
             collections=tuple(CollectionState.from_json(collection) for collection in raw["collections"]),
             log_id=raw["log_id"],
+            term=raw["term"],
+            boot=raw["boot"],
+            after={name: LogPosition.from_json(position) for name, position in raw["after"].items()},
         )

@@ -19,11 +19,16 @@ from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.ingest.iceberg.synced_files import SyncedFileIO
 from headrace.ingest.schemas import storable, with_place
 from headrace.wal.batches import PLACE_FIELDS
+from headrace.wal.position import LogPosition, SegmentMark
 from headrace.wal.state import Committed
 
 COMMITTED_LSN = "headrace.committed-lsn"
 """Every write of the collection at or below it is in the table."""
 LOG_ID = "headrace.log-id"
+TERM = "headrace.term"
+BOOT = "headrace.boot"
+SEGMENT = "headrace.segment"
+"""The last segment of the commit that set the watermark."""
 KEY = "headrace.key"
 
 # A commit each five seconds would leave 17,000 metadata files a day, and a manifest for each in every plan.
@@ -101,12 +106,30 @@ def committed_of(table: Table, log_id: str = "") -> Committed:
             f"table {name} was written from another log ({owner}; this one is {log_id}), so its watermark "
             "says nothing about these writes: drop or rename the table, or use another namespace"
         )
-    text = table.properties.get(COMMITTED_LSN, "0")
-    if not text.isdecimal():
+    position = _position_of(table, name)
+    return Committed(position.lsn, table.metadata.current_snapshot_id, position)
+
+
+def position_properties(position: LogPosition) -> dict[str, str]:
+    """Returns the properties by which a table records how far it is."""
+    properties = {COMMITTED_LSN: str(position.lsn)}
+    if position.segment is not None:
+        properties |= {TERM: str(position.term), BOOT: position.boot, SEGMENT: str(position.segment)}
+    return properties
+
+
+def _position_of(table: Table, name: str) -> LogPosition:
+    found = {key: table.properties[key] for key in (COMMITTED_LSN, TERM, SEGMENT) if key in table.properties}
+    try:
+        lsn = int(found.get(COMMITTED_LSN, "0"))
+        if SEGMENT not in found:
+            return LogPosition(lsn)
+        mark = SegmentMark.parse(found[SEGMENT])
+        return LogPosition(lsn, int(found[TERM]), table.properties.get(BOOT, ""), mark)
+    except (ValueError, KeyError):
         raise ConfigError(
-            f"table {name} has the property {COMMITTED_LSN}={text!r}, which is not an LSN: restore it"
-        )
-    return Committed(int(text), table.metadata.current_snapshot_id)
+            f"table {name} has properties that do not say how far it is: restore {found}"
+        ) from None
 
 
 def columns_of(collection: str, table: Table) -> pa.Schema:

@@ -1,0 +1,194 @@
+"""The low-water mark: the first segment of the log that is still needed. It alone allows a removal.
+
+    low-water.json          in the data folder
+    low-water/0000000007    in object storage; created, never changed, and the highest number counts
+
+It is synced in both places before a segment that it releases is removed. So whoever finds a segment absent
+that it does not release knows that something else has removed it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Lock
+
+import orjson
+
+from headrace.durable import replace_file
+from headrace.errors import ConfigError
+from headrace.faults import reached
+from headrace.ingest.store import SegmentStore
+from headrace.objects import NoSuchObject, ObjectExists
+from headrace.wal.position import LogPosition
+from headrace.wal.state import Range
+
+_FILE = "low-water.json"
+
+
+@dataclass(frozen=True)
+class TableMark:
+    """How far a table was when segments were released."""
+
+    position: LogPosition = field(default_factory=LogPosition)
+    released: int = 0
+    """The last LSN of the collection in a segment that is released."""
+
+    @property
+    def needed(self) -> int:
+        """The least LSN of the table with which nothing is missing: writes that are released and not in it
+        have no rows."""
+        return min(self.released, self.position.lsn)
+
+
+@dataclass(frozen=True)
+class LowWater:
+    number: int = 0
+    term: int = 0
+    first_segment: int = 1
+    """Segments before it are released: their writes are in the tables."""
+    first_lsn: int = 1
+    """The lowest that the first segment can have."""
+    tables: Mapping[str, TableMark] = field(default_factory=dict)
+    lost: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
+    """Writes of a collection that are in neither its table nor the log, and that a person has given up."""
+    given_up: tuple[int, ...] = ()
+    """Segments that are missing, and that a person has given up."""
+
+    def encode(self) -> bytes:
+        return orjson.dumps(
+            {
+                "number": self.number,
+                "term": self.term,
+                "first_segment": self.first_segment,
+                "first_lsn": self.first_lsn,
+                "tables": {
+                    name: {**mark.position.to_json(), "released": mark.released}
+                    for name, mark in self.tables.items()
+                },
+                "lost": self.lost,
+                "given_up": self.given_up,
+            }
+        )
+
+    @staticmethod
+    def decode(data: bytes, where: str) -> LowWater:
+        try:
+            raw = orjson.loads(data)
+            return LowWater(
+                number=int(raw["number"]),
+                term=int(raw["term"]),
+                first_segment=int(raw["first_segment"]),
+                first_lsn=int(raw["first_lsn"]),
+                tables={
+                    name: TableMark(LogPosition.from_json(mark), int(mark["released"]))
+                    for name, mark in raw["tables"].items()
+                },
+                lost={name: tuple((a, b) for a, b in ranges) for name, ranges in raw["lost"].items()},
+                given_up=tuple(raw["given_up"]),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise ConfigError(f"{where} is damaged: restore it from a copy") from None
+
+    @property
+    def knows_tables(self) -> bool:
+        """False if an older version has removed segments, which recorded nothing about it."""
+        return self.number > 0 or self.first_segment == 1
+
+    def needed(self, collection: str) -> int:
+        """The least LSN that the table of a collection must be at."""
+        mark = self.tables.get(collection)
+        return 0 if mark is None else mark.needed
+
+
+def read_file(folder: Path) -> LowWater | None:
+    path = folder / _FILE
+    try:
+        return LowWater.decode(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        return None
+
+
+def remove_file(folder: Path) -> None:
+    """For a folder that is about to hold another part of the log's life."""
+    (folder / _FILE).unlink(missing_ok=True)
+
+
+def read_newest(store: SegmentStore) -> LowWater | None:
+    while numbers := store.low_waters():
+        with suppress(NoSuchObject):  # a server that still runs may just have replaced it
+            data = store.get_low_water(numbers[-1])
+            return LowWater.decode(data, f"low-water mark {numbers[-1]} in {store.url}")
+    return None
+
+
+def newest(*marks: LowWater | None) -> LowWater | None:
+    return max((mark for mark in marks if mark is not None), key=lambda mark: mark.number, default=None)
+
+
+class LowWaterMark:
+    """The mark of a running server, which moves it. Thread-safe."""
+
+    def __init__(self, mark: LowWater, folder: Path, store: SegmentStore, term: int) -> None:
+        self._mark, self._folder, self._store, self._term = mark, folder, store, term
+        self._is_written = True  # on a full disk the file may be behind the object
+        self._replaced: list[int] | None = None  # objects that a later one has replaced; None: not known yet
+        self._lock = Lock()
+
+    @property
+    def current(self) -> LowWater:
+        return self._mark
+
+    def move(self, change: Callable[[LowWater], LowWater]) -> None:
+        """Returns when the changed mark is in object storage and on the disk."""
+        with self._lock:
+            mark = replace(change(self._mark), number=self._mark.number + 1, term=self._term)
+            while not self._put(mark):
+                mark = replace(mark, number=mark.number + 1)
+            if self._replaced is not None and self._mark.number:
+                self._replaced.append(self._mark.number)
+            self._mark, self._is_written = mark, False
+            self._write()
+
+    def adopt(self, stored: LowWater | None) -> None:
+        """Goes by the mark of the store, where that is newer; a store that has none gets this one."""
+        with self._lock:
+            if stored is not None and stored.number > self._mark.number:
+                self._mark, self._is_written = stored, False
+            elif stored is None and self._mark.number:
+                self._put(self._mark)
+
+    def tidy(self) -> None:
+        """Writes the file that a full disk had no room for, and removes objects that are replaced."""
+        with self._lock:
+            if not self._is_written:
+                self._write()
+            if self._replaced is None:
+                self._replaced = [one for one in self._store.low_waters() if one < self._mark.number]
+            while self._replaced:
+                self._store.remove_low_water(self._replaced[0])
+                self._replaced.pop(0)
+
+    def _put(self, mark: LowWater) -> bool:
+        """Returns False if the number is taken, by a server that was replaced or that died before it knew."""
+        reached("low water putting")
+        try:
+            self._store.put_low_water(mark.number, mark.encode(), self._term)
+        except ObjectExists:
+            return False
+        reached("low water put")
+        return True
+
+    def _write(self) -> None:
+        try:
+            replace_file(self._folder / _FILE, self._mark.encode())
+        except OSError as error:
+            # The object is enough, and what it releases makes room for the file.
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+        else:
+            self._is_written = True
+        reached("low water written")
