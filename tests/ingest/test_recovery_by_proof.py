@@ -13,11 +13,12 @@ import pytest
 
 from headrace.errors import EndpointUnavailable, Fenced
 from headrace.ingest.engine import Engine
-from headrace.ingest.low_water import read_file, read_newest
+from headrace.ingest.low_water import TableMark, read_file, read_newest
 from headrace.ingest.store import SegmentStore
 from headrace.model.lsn import first_lsn_of
 from headrace.model.tiers import Tier
-from headrace.wal.segments import CorruptLog, number_of, segment_files
+from headrace.wal.position import LogPosition
+from headrace.wal.segments import CorruptLog, number_of, segment_files, segment_name
 from headrace.wal.state import Committed
 from tests.ingest.support import FakeIceberg, LocalSession, Store, running_engine, settings_for, write_all
 from tests.waiting import wait_until
@@ -104,15 +105,16 @@ def test_segments_that_are_nowhere_are_given_up_by_a_person_only(
     iceberg.problem = _AWAY
     with running_engine(tmp_path / "data", store=store) as engine:
         lsns = write_each(engine, 1, 2, 3, level=Tier.OBJECT_STORAGE)
-    gone = segment_files(tmp_path / "data/wal")[position]
-    (tmp_path / "objects/wal" / gone.name).unlink()
-    gone.unlink()
+        [gone] = [one for one in engine._index.all() if lsns[position] in one.last_lsns.values()]
+    first, last = (1 if position == 0 else gone.header.number), gone.header.number
+    for number in range(first, last + 1):
+        (tmp_path / "objects/wal" / segment_name(number)).unlink()
+        (tmp_path / "data/wal" / segment_name(number)).unlink()
     if lost == "disk":
         shutil.rmtree(tmp_path / "data")
-    number = number_of(gone)
-    with pytest.raises(CorruptLog, match=f"with --accept-loss log:{number}-{number}$"):
+    with pytest.raises(CorruptLog, match=f"with --accept-loss log:{first}-{last}$"):
         Engine(settings_for(tmp_path / "data"), store=store)
-    accepted = frozenset([f"log:{number}-{number}"])
+    accepted = frozenset([f"log:{first}-{last}"])
     iceberg.problem = None
     with running_engine(tmp_path / "data", store=store, accept_loss=accepted) as engine:
         engine.flush(Tier.COMMITTED, 60)
@@ -296,8 +298,7 @@ def test_a_table_without_a_segment_is_one_of_an_older_version(
 ) -> None:
     with running_engine(tmp_path / "data", store=store) as engine:
         lsns = write_each(engine, 1, level=Tier.COMMITTED)
-    bare = Committed(lsns[0], 1001, type(iceberg.committed["orders"].position)(lsns[0]))
-    iceberg.committed["orders"] = bare
+    iceberg.committed["orders"] = Committed(lsns[0], 1001, LogPosition(lsns[0]))
     with running_engine(tmp_path / "data", store=store) as engine:
         lsns += write_each(engine, 2, level=Tier.COMMITTED)
     assert iceberg.lsns["orders"] == lsns
@@ -314,6 +315,7 @@ def an_old_copy_in_place(tmp_path: Path, store: Store, *, before: int, after: in
     shutil.copytree(data, copy)
     with running_engine(data, store=store) as engine:
         lsns += write_each(engine, *range(after), level=Tier.COMMITTED)
+        wait_for_release(engine)
     for name in ("wal", "low-water.json", "identity.json"):
         path = data / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -357,6 +359,40 @@ def test_a_disk_that_was_rolled_back_is_found_out_before_anything_gets_beyond_it
     with running_engine(tmp_path / "data", store=store) as engine:
         lsns += write_each(engine, 9, level=Tier.COMMITTED)
     assert iceberg.lsns["orders"] == lsns
+
+
+def test_segments_that_were_replaced_by_older_ones_are_found_out_by_the_mark_beside_them(
+    tmp_path: Path, iceberg: FakeIceberg, store: Store
+) -> None:
+    with running_engine(tmp_path / "data", store=store) as engine:
+        lsns = write_each(engine, 1, level=Tier.COMMITTED)
+    shutil.copytree(tmp_path / "data/wal", tmp_path / "old")
+    with running_engine(tmp_path / "data", store=store) as engine:
+        lsns += write_each(engine, 2, 3, 4, 5, level=Tier.COMMITTED)
+        wait_for_release(engine)
+    shutil.rmtree(tmp_path / "data/wal")
+    shutil.copytree(tmp_path / "old", tmp_path / "data/wal")
+    with away(store), pytest.raises(EndpointUnavailable, match="the store is away"):
+        Engine(settings_for(tmp_path / "data"), store=store)
+    assert kept_on_disk(tmp_path / "data")
+    with running_engine(tmp_path / "data", store=store) as engine:
+        lsns += write_each(engine, 6, level=Tier.COMMITTED)
+    assert iceberg.lsns["orders"] == lsns
+
+
+def test_an_old_copy_whose_store_lost_its_segments_is_found_out_by_the_mark_there(
+    tmp_path: Path, iceberg: FakeIceberg, store: Store
+) -> None:
+    an_old_copy_in_place(tmp_path, store, before=1, after=4)
+    shutil.rmtree(tmp_path / "objects/wal")
+    with pytest.raises(CorruptLog, match="neither in"):
+        Engine(settings_for(tmp_path / "data"), store=store)
+
+
+def test_writes_without_rows_are_not_missed_in_a_table() -> None:
+    """A table does not record them, so it is not behind where they are released."""
+    assert TableMark(LogPosition(100), released=150).needed == 100
+    assert TableMark(LogPosition(100), released=90).needed == 90
 
 
 def test_a_table_of_another_history_with_lsns_that_fit_stops_the_server(

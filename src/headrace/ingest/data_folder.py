@@ -196,13 +196,15 @@ class DataFolder:
         needed = _needed(
             mark, max(here or there, default=mark.first_segment if mark.first_segment > 1 else 0)
         )
+        missing = needed - here - there
+        if missing:
+            mark = self._give_up(missing, mark, store, term)
         wanted = sorted((needed - here) & there)
         if wanted:
             log.warning("recovering %d segments from %s", len(wanted), store.url)
         for number in wanted:
             store.fetch(number, self.log)
-        missing = needed - here - there
-        return self._give_up(missing, mark, store, term) if missing else mark
+        return mark
 
     def _give_up(self, missing: set[int], mark: LowWater, store: SegmentStore, term: int) -> LowWater:
         what = f"log:{min(missing)}-{max(missing)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +14,13 @@ from hypothesis import strategies as st
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
+from headrace.errors import ConfigError
 from headrace.ingest.iceberg import CommitConflict
 from headrace.ingest.iceberg.collection_commit import MOST_TRIES
+from headrace.ingest.iceberg.errors import TableMoved
 from headrace.ingest.iceberg.tables import Tables
+from headrace.wal.position import LogPosition, SegmentMark
+from headrace.wal.records import SegmentHeader
 from headrace.wal.state import CollectionState, Committed
 from tests.ingest.iceberg.scenario import ORDERS, Scenario
 
@@ -396,6 +401,65 @@ def test_a_table_of_another_log_is_refused(scenario: Scenario) -> None:
 
     assert "written from another log (one; this one is two)" in str(outcome)
     assert "another log" in str(scenario.committer().watermarks(["orders"], "two")["orders"])
+
+
+def test_a_table_records_where_in_the_log_its_last_commit_ended(scenario: Scenario) -> None:
+    last = scenario.write_segment()
+    committed = scenario.commit(replace(scenario.job(), term=3, boot="b0b0"))
+
+    position = committed.position
+    assert (position.lsn, position.term, position.boot) == (last, 3, "b0b0")
+    header = SegmentHeader.decode(scenario.segments[-1].path.read_bytes())
+    assert position.segment == SegmentMark(header.number, header.nonce, scenario.segments[-1].length)
+    found = scenario.committer().watermarks(["orders"])["orders"]
+    assert isinstance(found, Committed)
+    assert found.position == position
+    assert scenario.commit().position == position  # nothing new: it stays
+
+
+def test_a_commit_goes_on_from_where_the_server_saw_the_table_and_from_nowhere_else(
+    scenario: Scenario,
+) -> None:
+    scenario.write_segment()
+    job = replace(scenario.job(), after={"orders": LogPosition()})
+    first = scenario.commit(job)
+    assert scenario.commit(job) == first  # it is done
+    scenario.write_segment()
+
+    outcome = scenario.committer().commit(replace(scenario.job(), after=job.after))["orders"]
+
+    assert isinstance(outcome, TableMoved)
+    scenario.assert_exactly_once(first.lsn)
+    scenario.commit(replace(scenario.job(), after={"orders": first.position}))
+    scenario.assert_exactly_once()
+
+
+def test_a_table_that_was_dropped_under_way_is_not_made_anew(scenario: Scenario) -> None:
+    scenario.write_segment()
+    first = scenario.commit()
+    scenario.write_segment()
+    table = scenario.table()
+    table.catalog.drop_table(table.name())
+
+    job = replace(scenario.job(first=1), after={"orders": first.position})
+    assert isinstance(scenario.committer().commit(job)["orders"], TableMoved)
+    assert Tables(scenario.settings).load("orders") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("headrace.committed-lsn", "x"), ("headrace.segment", "1/2"), ("headrace.term", "y")]
+)
+def test_properties_that_say_nothing_are_refused(scenario: Scenario, name: str, value: str) -> None:
+    scenario.write_segment()
+    scenario.commit()
+    with scenario.table().transaction() as change:
+        change.set_properties({name: value})
+    scenario.write_segment()
+
+    outcome = scenario.committer().commit(scenario.job())["orders"]
+
+    assert isinstance(outcome, ConfigError)
+    assert "do not say how far it is" in outcome.message
 
 
 def test_properties_of_the_user_stay(scenario: Scenario) -> None:
