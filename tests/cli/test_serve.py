@@ -161,6 +161,24 @@ def test_a_data_folder_that_is_in_use(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
+def test_writes_that_are_gone_are_given_up_by_the_words_of_the_error(tmp_path: Path) -> None:
+    config = {"catalog": {"properties": {"type": "rest", "uri": "http://no.such.host.invalid:1"}}}
+    for number in (1, 2):  # a run begins with the whole state, so the first run is not needed for it
+        with Serving(tmp_path / "data", "--no-metrics", config=config) as server, server.client() as client:
+            write_all(client, "orders", [rows(number)], until="OBJECT_STORAGE")
+    data = tmp_path / "data"
+    for path in (data / "wal", data / "objects/wal"):
+        sorted(path.iterdir())[0].unlink()
+    sentence = refusal(tmp_path, config=yaml.safe_dump(config))
+    assert "segments 1 to 1 (1 missing) are needed" in sentence
+    option = sentence[sentence.index("--accept-loss") :].split()
+    with Serving(data, "--no-metrics", *option, config=config) as server, server.client() as client:
+        assert write_all(client, "orders", [rows(3)], until="OBJECT_STORAGE")
+    with Serving(data, "--no-metrics", config=config) as server:
+        assert server.action("health")["accepts_writes"]
+
+
+@pytest.mark.processes
 def test_a_catalog_that_is_not_there_does_not_keep_writes_out(tmp_path: Path) -> None:
     catalog = {"properties": {"type": "rest", "uri": "http://no.such.host.invalid:1"}}
     config = {"catalog": catalog, "ingest": {"commit_interval": "100ms"}}

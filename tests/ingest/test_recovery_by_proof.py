@@ -132,19 +132,19 @@ def test_segments_that_are_nowhere_are_given_up_by_a_person_only(
 def test_what_is_removed_was_released_in_the_store_and_on_the_disk_before(
     tmp_path: Path, iceberg: FakeIceberg, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    removed: list[int] = []
     unreleased: list[int] = []
 
-    def remove(self: SegmentStore, number: int) -> None:
+    def remove(_: SegmentStore, number: int) -> None:
         marks = [read_file(tmp_path / "data"), read_newest(store)]
         unreleased.extend(number for mark in marks if mark is None or mark.first_segment <= number)
-        Store.removed.append(number)  # type: ignore[attr-defined]
+        removed.append(number)
 
-    monkeypatch.setattr(Store, "removed", [], raising=False)
     monkeypatch.setattr(Store, "remove", remove)
     with running_engine(tmp_path / "data", store=store) as engine:
         write_each(engine, 1, 2, 3, level=Tier.COMMITTED)
         wait_for_release(engine)
-        wait_until(lambda: Store.removed)  # type: ignore[attr-defined]
+        wait_until(lambda: removed)
     assert unreleased == []
 
 

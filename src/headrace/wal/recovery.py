@@ -79,6 +79,7 @@ def recover(
     _refuse_gaps(headers, given_up)
     recovered = Recovered()
     gaps: list[Range] = []
+    lacks_state: Path | None = None  # the segment after a gap, until there is a state after it
     for position, (path, header) in enumerate(zip(files, headers, strict=True)):
         data = map_segment(path)
         if position + 1 < len(files) and headers[position + 1].number == header.number + 1:
@@ -88,18 +89,19 @@ def recover(
             if length < len(data):
                 log.warning("cut %d torn bytes off the end of %s", len(data) - length, path.name)
             _sync(path)
-        after_gap = position > 0 and headers[position - 1].number != header.number - 1
-        if after_gap and recovered.state.last_lsn + 1 < header.first_lsn:
-            gaps.append((recovered.state.last_lsn + 1, header.first_lsn - 1))
+        if header.number != (headers[position - 1].number if position else 0) + 1:
+            lacks_state = path
+            if position and recovered.state.last_lsn + 1 < header.first_lsn:
+                gaps.append((recovered.state.last_lsn + 1, header.first_lsn - 1))
         segment = read_segment(path, header, data, length, recovered, on_writes)
-        if after_gap and not segment.has_state:
-            raise CorruptLog(f"{path.name} needs the segments before it, which are missing: restore them")
         recovered.segments.append(segment)
-    # Segments are removed from the front, up to one with a state. A crash may leave some of them, which do no
-    # harm: what they say is replaced by that state. But without one, something else removed what was needed.
-    if files and headers[0].number > 1 and not any(segment.has_state for segment in recovered.segments):
+        if segment.has_state:
+            lacks_state = None
+    # What is missing at the front or was given up is replaced by the next state that is written down. But
+    # without one, something removed what was needed.
+    if lacks_state is not None:
         raise CorruptLog(
-            f"the log begins with {files[0].name}, which needs the ones before it: "
+            f"the log has {lacks_state.name}, which needs the ones before it: "
             "restore them from a copy, or move the data folder away to recover from object storage"
         )
     for first, last in gaps:

@@ -95,6 +95,23 @@ def killed_while_fetching(stage: Stage) -> None:
         stage.finish(server)
 
 
+def folder_restored(stage: Stage) -> None:
+    """What came after the copy, and is in object storage, has to be there as if the disk were lost."""
+    with stage.serving() as server:
+        stage.write(server.url)
+        for point in stage.points:
+            stage.kill(server)
+            stage.copy_folder(server)
+            stage.restart(server)
+            stage.journal.await_news(Tier.COMMITTED, 20)
+            stage.reach(point, Tier.LOCAL_DISK)
+            stage.kill(server, disk=True)
+            stage.put_copy_back(server)
+            server.start()
+            stage.await_commits(server)
+        stage.finish(server)
+
+
 def killed_at_a_commit(stage: Stage) -> None:
     with stage.serving() as server:
         stage.write(server.url)
@@ -163,8 +180,8 @@ def files_stay(stage: Stage) -> None:
         for point in stage.points:
             stage.faults.arm(point, Action.IO_ERROR)
             stage.await_point(point)
-            stage.faults.arm("wal removed", Action.PARK, 10)
-            stage.await_point("wal removed")
+            stage.faults.arm("segment removed", Action.PARK, 10)
+            stage.await_point("segment removed")
             stage.kill(server)
             stage.restart(server)
         stage.finish(server)
@@ -299,6 +316,14 @@ SCENARIOS = (
         killed_while_fetching,
         ("segment fetched", "term claimed", "identity writing"),
         "disk lost, then kill",
+    ),
+    Scenario(
+        "folder restored",
+        "The server's data folder is replaced by an older copy of it.",
+        BEYOND_THE_DISK,
+        folder_restored,
+        ("uploader put", "commits answered"),
+        "kill, then an old copy",
     ),
     Scenario(
         "replaced and woken",

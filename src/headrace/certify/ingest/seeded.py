@@ -87,7 +87,7 @@ DEFECTS = (
         "killed at an upload",
         "uploads_assumed",
         "a restart takes what is on its disk for uploaded",
-        "writes that are not there|the log has no segment",
+        "writes that are not there|are needed, and are",
         ("uploader putting",),
     ),
     Defect(
@@ -96,6 +96,12 @@ DEFECTS = (
         "a data folder is taken for whole before all is fetched",
         "writes that are not there",
         ("segment fetched",),
+    ),
+    Defect(
+        "folder restored",
+        "old_copy_unnoticed",
+        "a data folder is not compared with its store",
+        "over before any write reached",
     ),
     Defect(
         "replaced and woken",
@@ -120,9 +126,9 @@ DEFECTS = (
     ),
     Defect(
         "files stay",
-        "removal_forgotten",
-        "a file that could not be removed is forgotten",
-        "the log has no segment",
+        "mark_unmoved",
+        "segments are removed, and the low-water mark is not moved",
+        "are needed, and are",
     ),
     Defect(
         "clock steps back",

@@ -106,9 +106,26 @@ class Stage:
         self.faults.clear()
         self.surroundings.check_committed(self.journal)
 
+    def copy_folder(self, server: IngestProcess) -> None:
+        """Of a server that does not run."""
+        shutil.copytree(server.data, self._copy_of(server))
+
+    def put_copy_back(self, server: IngestProcess) -> None:
+        self._copy_of(server).rename(server.data)
+
+    def _copy_of(self, server: IngestProcess) -> Path:
+        return server.data.with_name(f"{server.data.name} of before")
+
     def restart(self, server: IngestProcess) -> None:
         server.start()
         self.journal.await_news(Tier.LOCAL_DISK, is_over=lambda: not server.is_running)
+
+    def await_commits(self, server: IngestProcess) -> None:
+        """Until something more is committed; it is over if the server takes nothing more."""
+        with connect(server.url) as client:
+            self.journal.await_news(
+                Tier.COMMITTED, 20, is_over=lambda: client.health()["status"] == "refusing"
+            )
 
     def lose_at_start(self, server: IngestProcess, point: str, occurrence: int = 1) -> None:
         """Starts a server that is killed on the way."""

@@ -12,6 +12,7 @@ if "pyiceberg" in sys.modules:  # in the process that commits
     from headrace.ingest.iceberg.commit import Committer, Outcome
     from headrace.ingest.iceberg.jobs import CommitJob
     from headrace.ingest.iceberg.tables import COMMITTED_LSN
+    from headrace.wal.state import Committed
 
     _append_files, _commit = Try.append_files, Committer.commit
 
@@ -23,9 +24,9 @@ if "pyiceberg" in sys.modules:  # in the process that commits
 
     def _then_set(self: Committer, job: CommitJob) -> dict[str, Outcome]:
         outcomes = _commit(self, job)
-        for name in outcomes:
+        for name, outcome in outcomes.items():
             table = self._tables.load(name)
-            if table is not None:
+            if table is not None and isinstance(outcome, Committed):
                 with table.transaction() as transaction:
                     transaction.set_properties({COMMITTED_LSN: str(job.through)})
         return outcomes
