@@ -7,7 +7,6 @@ from typing import Any
 
 from headrace.ingest.low_water import LowWater, LowWaterMark
 
-
 _move = LowWaterMark.move
 
 
