@@ -17,6 +17,7 @@ from headrace.ingest.low_water import TableMark, read_file, read_newest
 from headrace.ingest.store import SegmentStore
 from headrace.model.lsn import first_lsn_of
 from headrace.model.tiers import Tier
+from headrace.objects import ObjectStore
 from headrace.wal.position import LogPosition
 from headrace.wal.segments import CorruptLog, number_of, segment_files, segment_name
 from headrace.wal.state import Committed
@@ -473,4 +474,28 @@ def test_a_new_term_follows_a_table_that_is_ahead_of_a_restored_store(
         lsns += write_each(engine, 2, 3, level=Tier.COMMITTED)
     with running_engine(tmp_path / "new", store=Store(tmp_path / "restored")) as engine:
         lsns += write_each(engine, 4, level=Tier.COMMITTED)
+    assert iceberg.lsns["orders"] == lsns
+
+
+def test_a_segment_that_was_half_fetched_is_fetched_again(
+    tmp_path: Path, iceberg: FakeIceberg, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iceberg.problem = _AWAY
+    with running_engine(tmp_path / "data", store=store) as engine:
+        lsns = write_each(engine, 1, 2, 3, level=Tier.OBJECT_STORAGE)
+    segment_files(tmp_path / "data/wal")[1].unlink()
+    stream = ObjectStore.stream
+
+    def half(self: ObjectStore, path: str, what: str) -> Iterator[memoryview]:
+        for chunk in stream(self, path, what):
+            yield chunk[: len(chunk) // 2]
+            raise EndpointUnavailable("the store goes away in the middle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "stream", half)
+        with pytest.raises(EndpointUnavailable):
+            Engine(settings_for(tmp_path / "data"), store=store)
+    iceberg.problem = None
+    with running_engine(tmp_path / "data", store=store) as engine:
+        engine.flush(Tier.COMMITTED, 60)
     assert iceberg.lsns["orders"] == lsns

@@ -23,6 +23,7 @@ from uuid import uuid4
 
 import orjson
 
+from headrace.durable import draft_of, keep_draft
 from headrace.errors import ConfigError, EndpointUnavailable, Fenced
 from headrace.faults import reached
 from headrace.objects import NoSuchObject, ObjectExists, ObjectStore
@@ -138,15 +139,15 @@ class SegmentStore:
                 log.warning("store %s has %s, which is not of the log: it is ignored", self.url, path)
 
     def fetch(self, number: int, folder: Path) -> None:
-        """Copies a segment into a folder, synced."""
+        """Copies a segment into a folder, synced; it is there as a whole or not at all."""
         what = f"get segment {number}"
+        path = folder / segment_name(number)
         try:
             reached("segment fetching")
-            with (folder / segment_name(number)).open("wb") as file:
+            with draft_of(path).open("wb") as file:
                 for chunk in self._objects.stream(_segment_path(number), what):
                     file.write(chunk)
-                file.flush()
-                os.fsync(file.fileno())
+            keep_draft(path)
             reached("segment fetched")
         except OSError as error:
             raise EndpointUnavailable(f"cannot {what}: {error}") from error
