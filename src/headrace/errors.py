@@ -151,6 +151,14 @@ class WriteLost(Terminal):
     level: str = ""
 
 
+class UnknownProducer(Terminal):
+    """A producer counts on where a server has no record of it, so its writes may be there already."""
+
+    producer: str = ""
+    collection: str = ""
+    first_seq: int = 0
+
+
 class WriteTimeout(Transient):
     """A write did not get as far as it was waited for in the time given; it may still get there."""
 

@@ -79,8 +79,9 @@ class Engine:
         )
         self._state = state
         self._producers = Producers(state)
-        for (collection, producer), found in runs.items():
-            self._producers.recovered(collection, producer, found)
+        for name, found in runs.items():
+            if name in state.producers:  # the state may have forgotten one of whom a segment is still there
+                self._producers.recovered(*name, found)
         self._uploader = Uploader(
             self._store, self._identity.term, on_uploaded=self._uploaded, on_fatal=self._stop_accepting
         )
@@ -355,7 +356,7 @@ class Engine:
         self._producers.committed(collection, at.lsn)
 
     def _clean_up(self) -> None:
-        self._producers.forget_silent(self._log.uptime_us)
+        self._producers.forget_silent(self._log.uptime_us, lambda name: name in self._state.producers)
         self._cleaner.clean()
 
     def _stop_accepting(self, error: Terminal) -> None:
@@ -414,6 +415,7 @@ class Engine:
         return {
             "collection": collection,
             "last_seq": producer.last_seq or None if producer is not None else None,
+            "forgotten_lsn": self._producers.forgotten_lsn,
             "assigned": [run.to_json() for run in runs],
             "lost": self.lost(after) if after is not None else [],
             "watermarks": self.watermarks(collection),

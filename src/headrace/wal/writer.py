@@ -361,7 +361,6 @@ class LogWriter:
         """Ends the current segment; it is handed on once the header of the next one says where it ends."""
         self._give_up_segment()
         self._state.uptime_us = self.uptime_us
-        self._state.forget_silent()
         header = SegmentHeader(
             self._term,
             self._number,
@@ -372,8 +371,9 @@ class LogWriter:
         )
         data = header.encode()
         has_state = self._since_state is None or self._since_state >= _STATE_SHARE * self._state.about_bytes
+        state = self._state.without_silent() if has_state else self._state
         if has_state:
-            data += frame(Kind.STATE, self._state.encode())
+            data += frame(Kind.STATE, state.encode())
         path = self._folder / segment_name(self._number)
         descriptor = self._files.create(path)
         try:
@@ -383,6 +383,7 @@ class LogWriter:
         except OSError:
             self._files.close(descriptor)
             raise
+        self._state.forget_as(state)
         self._descriptor, self._header, self._has_state = descriptor, header, has_state
         self._durable, self._first_write_at, self._encoder = len(data), None, SegmentEncoder()
         self._last_lsns, self._first_accepted_us = {}, None
