@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -52,9 +53,14 @@ def settings_for(data: Path, **changes: Any) -> EngineSettings:
 
 @contextmanager
 def running_engine(
-    data: Path, *, files: Files | None = None, store: SegmentStore | None = None, **settings: Any
+    data: Path,
+    *,
+    files: Files | None = None,
+    store: SegmentStore | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    **settings: Any,
 ) -> Iterator[Engine]:
-    engine = Engine(settings_for(data, **settings), files=files, store=store)
+    engine = Engine(settings_for(data, **settings), files=files, store=store, clock=clock)
     try:
         engine.start()
         yield engine

@@ -69,5 +69,7 @@ class ScriptedServer:
             "watermarks": self.watermarks(),
             "log_bytes": 4096,
             "waiting_bytes": 512,
+            "heartbeat_ages": {"log": 0.5, "cleaner": 400.0},
+            "backlogs": {"cleaner": 7},
             "sessions": [{"peer": session.peer} for session in self.live],
         }

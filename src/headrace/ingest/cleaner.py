@@ -9,18 +9,28 @@ from threading import Event, Thread
 
 from headrace.errors import HeadraceError
 from headrace.faults import reached
+from headrace.ingest.heartbeats import IDLE_SECONDS
 from headrace.ingest.segment_index import SegmentIndex
 from headrace.ingest.store import SegmentStore
 from headrace.wal.segments import Segment
 
 log = logging.getLogger(__name__)
 
+LONGEST_SILENCE_SECONDS = 300.0
+"""Between two beats the store lists its objects or removes one, and may try that more than once."""
+
 
 class Cleaner:
     """`committed(collection)` is how far a table is. `failing` says why something stays, if it does."""
 
-    def __init__(self, index: SegmentIndex, store: SegmentStore, committed: Callable[[str], int]) -> None:
-        self._index, self._store, self._committed = index, store, committed
+    def __init__(
+        self,
+        index: SegmentIndex,
+        store: SegmentStore,
+        committed: Callable[[str], int],
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._index, self._store, self._committed, self._beat = index, store, committed, beat
         self._removable: deque[Segment] = deque()  # in order: a file that is left behind is no gap
         self._unremoved: set[int] = set()  # segments whose files are removed and whose objects are not
         self._knows_leftovers = False  # a process before this one may have removed files only
@@ -30,7 +40,13 @@ class Cleaner:
         self._thread = Thread(target=self._run, name="cleaner", daemon=True)
 
     def start(self) -> None:
+        self._beat()
         self._thread.start()
+
+    @property
+    def backlog(self) -> int:
+        """How many segments are committed, and still there as a file or an object."""
+        return len(self._removable) + len(self._unremoved)
 
     def clean(self) -> None:
         """Returns at once; what can be removed now is, soon."""
@@ -45,7 +61,9 @@ class Cleaner:
 
     def _run(self) -> None:
         while True:
-            self._wanted.wait()
+            while not self._wanted.wait(IDLE_SECONDS):
+                self._beat()
+            self._beat()
             self._wanted.clear()
             if self._closing:
                 return
@@ -59,6 +77,7 @@ class Cleaner:
         """The file first, since a file without its object would be put again."""
         self._removable.extend(self._index.remove(self._committed))
         while self._removable and not self._closing:
+            self._beat()
             reached("wal removing")
             self._removable[0].path.unlink(missing_ok=True)
             reached("wal removed")
@@ -70,6 +89,7 @@ class Cleaner:
         for number in sorted(self._unremoved):
             if self._closing:
                 return
+            self._beat()
             self._store.remove(number)
             reached("segment removed")
             self._unremoved.discard(number)

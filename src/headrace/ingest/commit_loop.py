@@ -26,6 +26,12 @@ _LONGEST_RETRY_SECONDS = 30.0
 _EVERYTHING = 2**64
 
 
+def longest_silence(interval: float, timeout: float) -> float:
+    """Between two beats there is one request to the committer's process, with a minute to begin or end that
+    process, or the pause until the next round."""
+    return max(interval, timeout, _LONGEST_RETRY_SECONDS) + 60.0
+
+
 class CommitLoop:
     """One thread. `on_committed(collection, committed)` and `on_round()` are called on it.
 
@@ -45,10 +51,12 @@ class CommitLoop:
         on_committed: Callable[[str, Committed], None],
         on_round: Callable[[], None],
         on_fatal: Callable[[Fenced], None],
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._process, self._index, self._collections, self._progress = process, index, collections, progress
         self._log_id, self._interval, self._timeout = log_id, interval, timeout
         self._on_committed, self._on_round, self._on_fatal = on_committed, on_round, on_fatal
+        self._beat = beat
         self._changed = Condition()
         self._wanted = self._closing = False
         self._knows_tables = False
@@ -59,6 +67,7 @@ class CommitLoop:
         self._thread = Thread(target=self._run, name="commits", daemon=True)
 
     def start(self) -> None:
+        self._beat()
         self._thread.start()
 
     def commit_now(self) -> None:
@@ -77,6 +86,11 @@ class CommitLoop:
                 self._process.kill()
                 self._thread.join(timeout)
         self._process.close()
+
+    @property
+    def knows_tables(self) -> bool:
+        """Whether the tables have ever said how far they are."""
+        return self._knows_tables
 
     def committed(self, collection: str) -> int:
         return self._progress.of(Tier.COMMITTED, collection).lsn
@@ -102,10 +116,12 @@ class CommitLoop:
 
     def _wait(self, seconds: float) -> bool:
         """Whether the loop is closed."""
+        self._beat()
         with self._changed:
             self._changed.wait_for(lambda: self._closing or self._wanted, seconds)
             self._wanted = False
-            return self._closing
+        self._beat()
+        return self._closing
 
     def _round(self) -> None:
         if not self._knows_tables:
@@ -139,6 +155,7 @@ class CommitLoop:
             collections=tuple(self._collections.get(name) for name in sorted(names)),
             log_id=self._log_id,
         )
+        self._beat()
         reached("commits asking")
         outcome = self._process.commit(job, self._timeout)
         reached("commits answered")

@@ -12,10 +12,12 @@ from threading import Lock
 from typing import Any
 
 from headrace.errors import HeadraceError, ServerUnavailable, StorageFull, Terminal, WriteTimeout
+from headrace.ingest import cleaner, commit_loop, intake, uploader
 from headrace.ingest.cleaner import Cleaner
 from headrace.ingest.collections import Collections
 from headrace.ingest.commit_loop import CommitLoop
 from headrace.ingest.data_folder import DataFolder
+from headrace.ingest.heartbeats import Heartbeats
 from headrace.ingest.iceberg.committer import CommitterProcess
 from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog, kept_on_host
 from headrace.ingest.intake import Intake
@@ -28,6 +30,7 @@ from headrace.ingest.statistics import Statistics
 from headrace.ingest.store import SegmentStore
 from headrace.ingest.uploader import Uploader
 from headrace.model.tiers import Tier
+from headrace.wal import writer as log_writer
 from headrace.wal.files import Files
 from headrace.wal.records import Writes
 from headrace.wal.segments import Segment
@@ -54,12 +57,18 @@ class EngineSettings:
 
 
 class Engine:
-    """Started once; every method is thread-safe. `files` and `store` are for tests that make them fail."""
+    """Started once; every method is thread-safe. `files` and `store` are for tests that make them fail, and
+    `clock` is by which tasks that hang are told."""
 
     def __init__(
-        self, settings: EngineSettings, files: Files | None = None, store: SegmentStore | None = None
+        self,
+        settings: EngineSettings,
+        files: Files | None = None,
+        store: SegmentStore | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
+        self._heartbeats = Heartbeats(clock)
         self.catalog = settings.catalog or embedded_catalog(settings.data)
         self._folder = DataFolder(settings.data)
         try:
@@ -83,7 +92,11 @@ class Engine:
             if name in state.producers:  # the state may have forgotten one of whom a segment is still there
                 self._producers.recovered(*name, found)
         self._uploader = Uploader(
-            self._store, self._identity.term, on_uploaded=self._uploaded, on_fatal=self._stop_accepting
+            self._store,
+            self._identity.term,
+            on_uploaded=self._uploaded,
+            on_fatal=self._stop_accepting,
+            beat=self._heartbeats.expect("uploader", uploader.LONGEST_SILENCE_SECONDS),
         )
         self._log = LogWriter(
             self._folder.log,
@@ -94,10 +107,15 @@ class Engine:
             on_durable=lambda lsn: self._progress.advance(Tier.LOCAL_DISK, lsn),
             on_sealed=self._sealed,
             may_seal=lambda: self._uploader.is_idle,
+            beat=self._heartbeats.expect("log", log_writer.LONGEST_SILENCE_SECONDS),
             limits=settings.log,
             files=files,
         )
-        self._intake = Intake(self._log, on_fatal=self._stop_accepting)
+        self._intake = Intake(
+            self._log,
+            on_fatal=self._stop_accepting,
+            beat=self._heartbeats.expect("intake", intake.LONGEST_SILENCE_SECONDS),
+        )
         self._collections = Collections(state.collections, self._log.declare)
         self._commits = CommitLoop(
             CommitterProcess(self.catalog),
@@ -110,8 +128,16 @@ class Engine:
             on_committed=self._committed,
             on_round=self._clean_up,
             on_fatal=self._stop_accepting,
+            beat=self._heartbeats.expect(
+                "commits", commit_loop.longest_silence(settings.commit_interval, settings.commit_timeout)
+            ),
         )
-        self._cleaner = Cleaner(self._index, self._store, self._commits.committed)
+        self._cleaner = Cleaner(
+            self._index,
+            self._store,
+            self._commits.committed,
+            beat=self._heartbeats.expect("cleaner", cleaner.LONGEST_SILENCE_SECONDS),
+        )
         self._fatal: Terminal | None = None
         self._closing = False
         self._sessions: dict[int, Session] = {}
@@ -297,6 +323,10 @@ class Engine:
         backed_up = self._backed_up()
         if backed_up:
             problems.append(backed_up)
+        if not self._commits.knows_tables and not failing:
+            problems.append("the tables have not said yet how far they are")
+        if self._fatal is None and not self._closing:  # else tasks have ended, and the reason is told
+            problems += self._heartbeats.problems()
         return {
             # Also if what is wrong is not for this caller to know.
             "status": "refusing" if refusal else "degraded" if problems or failing else "ok",
@@ -309,6 +339,8 @@ class Engine:
             "watermarks": self.watermarks(may_see=may_see),
             "log_bytes": self._index.bytes,
             "waiting_bytes": self._log.waiting_bytes + self._intake.queued_bytes,
+            "heartbeat_ages": self._heartbeats.ages(),
+            "backlogs": self._backlogs(),
             "sessions": [
                 {
                     "peer": session.peer,
@@ -373,6 +405,15 @@ class Engine:
             return None
         where = "object storage" if not self._uploader.is_idle else "Iceberg"
         return f"{waiting:,} bytes of log wait for {where}"
+
+    def _backlogs(self) -> dict[str, int]:
+        """Returns for tasks that pass segments on how many wait for them."""
+        uploaded = filter(self._index.is_uploaded, self._index.all())
+        return {
+            "uploader": self._uploader.backlog,
+            "commits": sum(not self._is_committed(segment) for segment in uploaded),
+            "cleaner": self._cleaner.backlog,
+        }
 
     def _is_committed(self, segment: Segment) -> bool:
         return is_committed(segment, self._commits.committed)

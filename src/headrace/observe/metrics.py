@@ -160,6 +160,13 @@ class ServerCollector(Collector):
         ):
             if value is not None:
                 yield _gauge(name, described, value=int(value))
+        ages = _gauge("heartbeat_age_seconds", "How long ago the task showed a sign of life.", ["task"])
+        for task, age in health["heartbeat_ages"].items():
+            ages.add_metric([task], age)
+        backlogs = _gauge("backlog_segments", "Segments that wait for the task.", ["task"])
+        for task, segments in health["backlogs"].items():
+            backlogs.add_metric([task], segments)
+        yield from (ages, backlogs)
 
 
 class AccessCollector(Collector):
