@@ -137,7 +137,7 @@ class Unauthorized(Terminal):
 
 
 class StorageFull(Transient):
-    """The server's disk is full or failing, so it accepts nothing until it heals."""
+    """The server's disk is almost full, or failing, so it accepts nothing until it heals."""
 
 
 class ServerUnavailable(Transient):

@@ -135,7 +135,7 @@ def test_a_collection_that_cannot_be_committed_does_not_hold_up_another(
     tmp_path: Path, iceberg: FakeIceberg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even when what waits of it is more than one commit reads."""
-    monkeypatch.setattr("headrace.ingest.commit_loop._MOST_BYTES", 1)
+    monkeypatch.setattr("headrace.ingest.commit_loop.MOST_BYTES", 1)
     iceberg.problems["bad"] = SchemaError("no such type")
     with running_engine(tmp_path) as engine:
         for number in range(3):

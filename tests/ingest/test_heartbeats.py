@@ -12,6 +12,7 @@ import pytest
 from headrace.errors import EndpointUnavailable
 from headrace.ingest.cleaner import Cleaner
 from headrace.ingest.commit_loop import CommitLoop, longest_silence
+from headrace.ingest.disk_space import DiskSpace
 from headrace.ingest.engine import Engine
 from headrace.ingest.heartbeats import Heartbeats
 from headrace.ingest.intake import Intake
@@ -29,13 +30,14 @@ from tests.ingest.support import (
 )
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
-TASKS = ("log", "intake", "uploader", "commits", "cleaner")
+TASKS = ("log", "intake", "uploader", "commits", "cleaner", "disk")
 STEPS: dict[str, tuple[type, str]] = {
     "log": (LogWriter, "_write_group"),
     "intake": (Intake, "_write_all"),
     "uploader": (Uploader, "_put"),
     "commits": (CommitLoop, "_commit"),
     "cleaner": (Cleaner, "_remove_committed"),
+    "disk": (DiskSpace, "look"),
 }
 """Of each task a method that it calls when there is something to do."""
 
@@ -45,6 +47,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("ingest.intake", "ingest.uploader", "ingest.cleaner"):
         monkeypatch.setattr(f"headrace.{module}.IDLE_SECONDS", 0.01)
     monkeypatch.setattr("headrace.wal.writer._IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("headrace.ingest.disk_space._LOOK_SECONDS", 0.01)
 
 
 def test_a_task_is_well_while_its_thread_lives_and_beats() -> None:

@@ -95,6 +95,8 @@ def test_the_others(server: ScriptedServer) -> None:
         "epoch": 2,
         "log_bytes": 4096,
         "log_limit_bytes": 1 << 34,
+        "disk_free_bytes": 1 << 40,
+        "disk_needed_bytes": 1 << 28,
         "waiting_bytes": 512,
     }
     assert {name: value(samples, name) for name in expected} == expected

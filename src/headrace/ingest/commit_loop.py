@@ -21,7 +21,7 @@ from headrace.wal.state import Committed
 log = logging.getLogger(__name__)
 
 # What one commit reads at most; after an outage the backlog is committed in several.
-_MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 30
 _LONGEST_RETRY_SECONDS = 30.0
 _EVERYTHING = 2**64
 
@@ -132,7 +132,7 @@ class CommitLoop:
             # One that is stuck is left alone for this round, or what waits of it would fill every job.
             return _EVERYTHING if collection in stuck else self.committed(collection)
 
-        while not self._closing and (segments := self._index.to_commit(committed, _MOST_BYTES)):
+        while not self._closing and (segments := self._index.to_commit(committed, MOST_BYTES)):
             stuck |= self._commit(segments, committed)
         self._on_round()
 

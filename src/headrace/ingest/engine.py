@@ -12,11 +12,12 @@ from threading import Lock
 from typing import Any
 
 from headrace.errors import HeadraceError, ServerUnavailable, StorageFull, Terminal, WriteTimeout
-from headrace.ingest import cleaner, commit_loop, intake, uploader
+from headrace.ingest import cleaner, commit_loop, disk_space, intake, uploader
 from headrace.ingest.cleaner import Cleaner
 from headrace.ingest.collections import Collections
 from headrace.ingest.commit_loop import CommitLoop
 from headrace.ingest.data_folder import DataFolder
+from headrace.ingest.disk_space import DiskSpace, shares_disk
 from headrace.ingest.heartbeats import Heartbeats
 from headrace.ingest.iceberg.committer import CommitterProcess
 from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog, kept_on_host
@@ -52,6 +53,8 @@ class EngineSettings:
     commit_timeout: float = 300.0
     most_log_bytes: int = 16 << 30
     """No stream is read while the segments that wait for object storage or Iceberg have this size."""
+    free_bytes: int = 256 << 20
+    """No write is taken while less than this is free on the log's disk, see `DiskSpace`."""
     log: LogLimits = field(default_factory=LogLimits)
     session: SessionLimits = field(default_factory=SessionLimits)
 
@@ -138,6 +141,14 @@ class Engine:
             self._commits.committed,
             beat=self._heartbeats.expect("cleaner", cleaner.LONGEST_SILENCE_SECONDS),
         )
+        self._commits_here = shares_disk(self._folder.log, self.catalog.properties.get("warehouse", ""))
+        self._disk = DiskSpace(
+            self._folder.log,
+            settings.free_bytes,
+            self._owed_bytes,
+            files or Files(),
+            beat=self._heartbeats.expect("disk", disk_space.LONGEST_SILENCE_SECONDS),
+        )
         self._fatal: Terminal | None = None
         self._closing = False
         self._sessions: dict[int, Session] = {}
@@ -159,6 +170,7 @@ class Engine:
         # Before the log starts, which adds more of them: they are uploaded in order.
         for segment in self._index.all():
             self._uploader.add(segment, may_be_there=True)
+        self._disk.start()
         self._log.start()
         self._intake.start()
         self._uploader.start()
@@ -174,6 +186,7 @@ class Engine:
         self._uploader.close(timeout=5.0)
         self._commits.close(timeout=5.0)
         self._cleaner.close(timeout=5.0)
+        self._disk.close(timeout=5.0)
         self._folder.close()
         return synced
 
@@ -218,6 +231,8 @@ class Engine:
             return ServerUnavailable("the server is shutting down")
         if self._log.failure is not None:
             return StorageFull(self._log.failure)
+        if self._disk.problem is not None:
+            return StorageFull(self._disk.problem)
         return None
 
     # What everybody may ask.
@@ -339,6 +354,8 @@ class Engine:
             "watermarks": self.watermarks(may_see=may_see),
             "log_bytes": self._index.bytes,
             "waiting_bytes": self._log.waiting_bytes + self._intake.queued_bytes,
+            "disk_free_bytes": self._disk.free,
+            "disk_needed_bytes": self._disk.needed,
             "heartbeat_ages": self._heartbeats.ages(),
             "backlogs": self._backlogs(),
             "sessions": [
@@ -405,6 +422,11 @@ class Engine:
             return None
         where = "object storage" if not self._uploader.is_idle else "Iceberg"
         return f"{waiting:,} bytes of log wait for {where}"
+
+    def _owed_bytes(self) -> int:
+        """Returns how much room on the log's disk it takes to write, and to commit, what was taken."""
+        waiting = self._log.waiting_bytes + self._intake.queued_bytes
+        return waiting + (min(self._index.bytes, commit_loop.MOST_BYTES) if self._commits_here else 0)
 
     def _backlogs(self) -> dict[str, int]:
         """Returns for tasks that pass segments on how many wait for them."""

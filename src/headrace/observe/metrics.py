@@ -156,6 +156,8 @@ class ServerCollector(Collector):
             ("epoch", "The same as headrace_term, by its older name.", health["term"]),
             ("log_bytes", "Segments that wait for object storage or Iceberg.", health["log_bytes"]),
             ("log_limit_bytes", "No stream is read while log_bytes is above this.", self._log_limit_bytes),
+            ("disk_free_bytes", "Free on the disk of the log.", health["disk_free_bytes"]),
+            ("disk_needed_bytes", "No write is taken while less is free.", health["disk_needed_bytes"]),
             ("waiting_bytes", "Accepted and not yet written to the disk.", health["waiting_bytes"]),
         ):
             if value is not None:
