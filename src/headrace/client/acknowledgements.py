@@ -70,10 +70,10 @@ class Acknowledgements:
         if last < first or not was_forgotten or self._resends:
             return
         raise UnknownProducer(
-            f"the server has forgotten producer {self._producer!r}, and {last - first + 1} writes that were "
-            f"sent to it may be in collection {self._collection!r} or not: look for them, and write those "
-            "that are missing with a new writer; or give the writer on_forgotten='resend', and they are "
-            "written again",
+            f"the server has forgotten producer {self._producer!r}, and {last - first + 1} of the writes "
+            f"that were sent to it may be in collection {self._collection!r} or not: look for them, and "
+            "write those that are missing with a new writer; or give the writer on_forgotten='resend', and "
+            "they are written again",
             producer=self._producer,
             collection=self._collection,
             first_seq=buffer.base + first,
