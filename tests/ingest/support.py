@@ -242,9 +242,13 @@ class LocalSession:
     def await_level(self, lsn: int, level: str) -> None:
         wait_until(lambda: lsn in self.lsns(level), f"LSN {lsn} at {level}")
 
-    def done(self) -> None:
-        """Ends the stream as a client does that is done writing, and waits until the server is."""
+    def end(self) -> None:
+        """Ends the stream as a client does that is done writing."""
         self._incoming.put(None)
+
+    def done(self) -> None:
+        """Ends the stream, and waits until the server is done too."""
+        self.end()
         self._thread.join(DEADLINE_SECONDS)
         assert not self._thread.is_alive()
 

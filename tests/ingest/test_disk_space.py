@@ -9,6 +9,7 @@ import pytest
 
 from headrace.errors import EndpointUnavailable, StorageFull
 from headrace.ingest.disk_space import DiskSpace, shares_disk
+from headrace.ingest.session import Session
 from headrace.model.tiers import Tier
 from headrace.wal.files import Files
 from tests.ingest.support import FakeIceberg, LocalSession, batch, running_engine, write_all
@@ -104,6 +105,31 @@ def test_a_disk_that_fills_up_takes_no_more_writes_and_drains_what_it_took(
         wait_until(lambda: engine.health()["accepts_writes"])
         written += write_all(engine, 3, level=Tier.COMMITTED)
     assert iceberg.lsns == {"orders": written}
+
+
+def test_who_is_done_writing_is_told_the_rest_though_the_disk_is_almost_full(
+    tmp_path: Path, iceberg: FakeIceberg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(free_bytes=1 << 30)
+    iceberg.hold()
+    with running_engine(tmp_path, files=disk) as engine:
+        session = LocalSession(engine)
+        lsn = session.write(1)
+        disk.free_bytes = 0
+        wait_until(lambda: not engine.health()["accepts_writes"])
+        looks: list[Session] = []
+        look = Session._raise_if_over
+
+        def count_and_look(self: Session) -> None:
+            looks.append(self)
+            look(self)
+
+        monkeypatch.setattr(Session, "_raise_if_over", count_and_look)
+        session.end()
+        wait_until(lambda: len(looks) > 2)
+        iceberg.let_go()
+        assert session.join() is None
+        assert session.lsns("COMMITTED") == [lsn]
 
 
 def test_a_warehouse_elsewhere_takes_no_room_of_the_log(tmp_path: Path, iceberg: FakeIceberg) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import flight
 
-from headrace.errors import ConfigError, Fenced, HeadraceError, SchemaError, UnknownProducer
+from headrace.errors import ConfigError, Fenced, HeadraceError, SchemaError, StorageFull, UnknownProducer
 from headrace.ingest.acks import ACK_SCHEMA
 from headrace.ingest.announcer import Announcer
 from headrace.ingest.collections import Admission, Collections
@@ -311,7 +312,8 @@ class Session:
             raise self._source.refusal  # not all that it brought was written
         self._announcer.finish()
         while not self._announcer.join(_JOIN_POLL_SECONDS):
-            self._raise_if_over()
+            with suppress(StorageFull):  # that concerns who still writes
+                self._raise_if_over()
         if self._announcer.is_broken:
             raise flight.FlightCancelledError("the acknowledgements could not be sent")
 
