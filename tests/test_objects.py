@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -161,3 +163,78 @@ def test_a_store_that_overwrites_what_is_to_be_created_is_refused(
     with pytest.raises(ConfigError, match=r"overwrites an object .*: use one that honours If-None-Match$"):
         store.check_create_only("here")
     assert store.list("here", "look") == []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ObjectStore:
+    return ObjectStore((tmp_path / "objects").as_uri())
+
+
+def test_an_object_of_a_file_is_created_once_and_survives_its_removal(
+    folder: ObjectStore, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"data")
+    folder.create("a/one", b"data", "put it", file=file)
+    assert folder.is_name_of("a/one", file)
+    with pytest.raises(ObjectExists, match="cannot put it: it is there already"):
+        folder.create("a/one", b"data", "put it", file=file)
+    file.unlink()
+    assert not folder.is_name_of("a/one", file)
+    assert folder.get("a/one", "get it") == b"data"
+
+
+def test_what_is_put_in_the_place_of_a_file_leaves_the_file_alone(
+    folder: ObjectStore, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"data")
+    folder.create("one", b"data", "put it", file=file)
+    folder.put("one", b"other", "put another")
+    assert (file.read_bytes(), folder.get("one", "get it")) == (b"data", b"other")
+
+
+@pytest.mark.parametrize("error", [errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP])
+def test_a_file_that_cannot_have_another_name_is_copied(
+    folder: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"data")
+
+    def refuse(*_: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(os, "link", refuse)
+    folder.create("one", b"data", "put it", file=file)
+    assert not folder.is_name_of("one", file)
+    assert folder.get("one", "get it") == b"data"
+
+
+def test_a_file_with_more_than_the_data_is_copied(folder: ObjectStore, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"data, and what was never synced")
+    folder.create("one", b"data", "put it", file=file)
+    assert folder.get("one", "get it") == b"data"
+
+
+def test_a_disk_that_is_full_of_names_may_have_room_later(
+    folder: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"data")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(EndpointUnavailable, match=r"cannot put it: .*No space left"):
+        folder.create("one", b"data", "put it", file=file)
+
+
+def test_elsewhere_a_file_is_copied(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"data")
+    store = ObjectStore("memory:///")
+    store.create("one", b"data", "put it", file=file)
+    assert not store.is_name_of("one", file)
+    assert store.get("one", "get it") == b"data"

@@ -137,7 +137,7 @@ class Unauthorized(Terminal):
 
 
 class StorageFull(Transient):
-    """The server's disk is full or failing, so it accepts nothing until it heals."""
+    """The server's disk is almost full, or failing, so it accepts nothing until it heals."""
 
 
 class ServerUnavailable(Transient):
@@ -149,6 +149,14 @@ class WriteLost(Terminal):
 
     lsn: int = 0
     level: str = ""
+
+
+class UnknownProducer(Terminal):
+    """A producer counts on where a server has no record of it, so its writes may be there already."""
+
+    producer: str = ""
+    collection: str = ""
+    first_seq: int = 0
 
 
 class WriteTimeout(Transient):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,6 +32,8 @@ from headrace.faults import reached
 _RETRIES: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
 _TIMEOUTS: Any = {"timeout": "30s", "connect_timeout": "5s"}
 _CHUNK = 8 << 20
+# Of a folder that is on another disk, or on one that knows no links or no more of them for this file.
+_CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class ObjectExists(EndpointUnavailable):
@@ -65,10 +68,15 @@ class ObjectStore:
         except (BaseError, ValueError, TypeError) as error:
             raise ConfigError(f"store {url!r}: {_first_line(error)}") from None
 
-    def create(self, path: str, data: bytes | memoryview, what: str) -> None:
-        """Raises `ObjectExists` if there is one of this name: of two who try, one succeeds."""
+    def create(self, path: str, data: bytes | memoryview, what: str, *, file: Path | None = None) -> None:
+        """Raises `ObjectExists` if there is one of this name: of two who try, one succeeds.
+
+        `file` has the data, and nobody will ever write to it: in a folder on its disk the object is another
+        name of it, and takes no room.
+        """
         try:
-            self._put(path, data, what, mode="create")
+            if file is None or not self._link(path, data, what, file):
+                self._put(path, data, what, mode="create")
         except ObjectExists:
             with suppress(NoSuchObject):  # removed meanwhile
                 self.sync(path, what)  # who put it may have died before that, and we go by it
@@ -110,6 +118,14 @@ class ObjectStore:
             size: int = obstore.head(self._store, path)["size"]
             return size
 
+    def is_name_of(self, path: str, file: Path) -> bool:
+        """Returns whether an object is another name of a file, so that they cannot differ."""
+        if self._folder is None:
+            return False
+        with suppress(OSError):
+            return os.path.samefile(self._folder / path, file)
+        return False
+
     def list(self, prefix: str, what: str, *, after: str | None = None) -> list[str]:
         """The paths under a prefix, sorted; only those after this one."""
         with self._speaking(what):
@@ -140,6 +156,30 @@ class ObjectStore:
                 _sync(folder)
             self._known_folders.update(unknown)
             self._unsure.discard(path)
+
+    def _link(self, path: str, data: bytes | memoryview, what: str, file: Path) -> bool:
+        """Returns whether the file got the object's name; a copy is needed if not."""
+        if self._folder is None:
+            return False
+        name = self._folder / path
+        with self._speaking(what):
+            if file.stat().st_size != len(data):  # with something behind the data that does not count
+                return False
+            name.parent.mkdir(parents=True, exist_ok=True)
+            _sync(file)  # before it has the name: it may have been longer, and must not be again
+            reached("object putting")
+            try:
+                os.link(file, name)
+            except FileExistsError as error:
+                raise ObjectExists(f"store {self.url} cannot {what}: it is there already") from error
+            except OSError as error:
+                if error.errno in _CANNOT_LINK:
+                    return False
+                raise
+            reached("object put")
+        self.sync(path, what)
+        reached("object synced")
+        return True
 
     def _put(self, path: str, data: bytes | memoryview, what: str, mode: Any) -> None:
         with self._speaking(what):

@@ -184,8 +184,10 @@ def test_a_catalog_that_is_not_there_does_not_keep_writes_out(tmp_path: Path) ->
     config = {"catalog": catalog, "ingest": {"commit_interval": "100ms"}}
     with Serving(tmp_path / "data", config=config) as server, server.client() as client:
         assert write_all(client, "orders", [rows(1)], until="OBJECT_STORAGE")
-        wait_until(lambda: server.action("health")["status"] == "degraded", "the complaint")
-        assert "no.such.host.invalid" in str(server.action("health")["problems"])
+        wait_until(
+            lambda: "no.such.host.invalid" in str(server.action("health")["problems"]), "the complaint"
+        )
+        assert server.action("health")["status"] == "degraded"
         assert server.stop() == 0
 
 

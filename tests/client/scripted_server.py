@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from headrace.errors import Fenced, HeadraceError, ServerUnavailable, Transient
+from headrace.errors import Fenced, HeadraceError, ServerUnavailable, Transient, UnknownProducer
 from headrace.model.tiers import Tier
 from tests.client.proxy import Proxy
 
@@ -52,6 +52,8 @@ class LiveSession:
     announced: list[int] = field(default_factory=lambda: [0] * 4)
     is_broken: bool = False
     is_fenced: bool = False
+    first_seq: int | None = None
+    """The highest number that its producer may begin with; None if it is known."""
 
 
 class Break(Exception):
@@ -82,6 +84,7 @@ class ScriptedServer(flight.FlightServerBase):  # type: ignore[misc]
         self.log: list[Logged] = []
         self.forgotten: dict[str, int] = {}
         """By producer, the last sequence number of which the LSNs are no longer remembered."""
+        self.forgotten_lsn = 0
         self.next_lsn = 1000
         self.watermarks = [0] * 4
         self.lost: list[tuple[int, int]] = []
@@ -151,6 +154,15 @@ class ScriptedServer(flight.FlightServerBase):  # type: ignore[misc]
             for logged in self.log:
                 if logged.lsn <= self.watermarks[Tier.COMMITTED]:
                     self.forgotten[logged.producer] = logged.seq
+
+    def forget_producers(self) -> None:
+        """Commits everything, and knows of nobody any more."""
+        with self.lock:
+            self.watermarks = [self.next_lsn - 1] * 4
+            self.forgotten_lsn = self.next_lsn - 1
+            for logged in self.log:
+                logged.producer = ""
+            self.break_streams()
 
     def break_streams(self) -> None:
         with self.lock:
@@ -241,10 +253,12 @@ class ScriptedServer(flight.FlightServerBase):  # type: ignore[misc]
             known = [logged for logged in mine if logged.seq > self.forgotten.get(session.producer, 0)]
             after = said.get("resume_after", 0)
             session.last_lsn = mine[-1].lsn if mine else 0
+            session.first_seq = None if mine else said.get("first_seq", 1)
             session.writer.begin(ACKS)
             told = {
                 "collection": session.collection,
                 "last_seq": mine[-1].seq if mine else None,
+                "forgotten_lsn": self.forgotten_lsn,
                 "assigned": [[logged.seq, logged.lsn, 1] for logged in known if logged.lsn > after],
                 "lost": [list(lost) for lost in self.lost if lost[1] > after],
                 "watermarks": {tier.name: self.watermarks[tier] for tier in Tier},
@@ -261,6 +275,9 @@ class ScriptedServer(flight.FlightServerBase):  # type: ignore[misc]
                 raise Break("the stream is broken")
             if session.is_fenced:
                 raise Fenced("another stream of this producer took over")
+            if session.first_seq is not None and seq > session.first_seq:
+                raise UnknownProducer(f"the server does not know {session.producer}")
+            session.first_seq = None
             known = {logged.seq: logged.lsn for logged in self.log if logged.producer == session.producer}
             last = max(known, default=0)
             assigned = []

@@ -20,6 +20,7 @@ from headrace.errors import (
     HeadraceError,
     ServerUnavailable,
     StorageFull,
+    UnknownProducer,
     WriteLost,
     WriteTimeout,
 )
@@ -220,6 +221,74 @@ def test_what_is_committed_is_not_sent_again_to_a_server_that_forgot_the_produce
         receipt.wait("COMMITTED", DEADLINE_SECONDS)
         assert server.log == []
         server.auto = Tier.LOCAL_DISK
+
+
+def forget_what_was_just_logged(server: ScriptedServer) -> None:
+    def forget(point: str, session: LiveSession) -> None:
+        if point == "logged":
+            server.on_message = lambda point, session: None
+            server.forget_producers()
+            raise Break(point)
+
+    server.on_message = forget
+
+
+def test_what_a_server_may_have_and_forgot_is_not_written_twice(
+    server: ScriptedServer, client: Client
+) -> None:
+    writer = client.writer("orders", producer="till", linger=UNTIL_TOLD, reconnect=QUICK)
+    safe = writer.write_durable({"a": 0}, "COMMITTED", DEADLINE_SECONDS)
+    forget_what_was_just_logged(server)
+    receipts = [writer.write({"a": n}) for n in (1, 2)]
+    with pytest.raises(
+        UnknownProducer, match=r"forgotten producer 'till', and 2 of the writes .* 'orders'"
+    ) as raised:
+        writer.flush(timeout=DEADLINE_SECONDS)
+    assert (raised.value.producer, raised.value.collection, raised.value.first_seq) == ("till", "orders", 2)
+    assert [receipt.error for receipt in receipts] == [raised.value] * 2
+    assert safe.error is None
+    with pytest.raises(UnknownProducer):
+        writer.write({"a": 3})
+    writer.close()
+    assert [row["a"] for row in server.rows()] == [0, 1, 2]
+    with client.writer("orders", producer="till", reconnect=QUICK) as another:
+        another.write_durable({"a": 3})
+    assert [row["a"] for row in server.rows()] == [0, 1, 2, 3]
+
+
+def test_a_writer_that_is_told_to_sends_again_what_a_server_may_have(
+    server: ScriptedServer, client: Client
+) -> None:
+    with client.writer(linger=0, reconnect=QUICK, on_forgotten="resend") as writer:
+        forget_what_was_just_logged(server)
+        writer.write_durable({"a": 1}, timeout=DEADLINE_SECONDS)
+    assert [row["a"] for row in server.rows()] == [1, 1]
+
+
+def test_a_writer_that_was_forgotten_goes_on_if_nothing_is_in_doubt(
+    server: ScriptedServer, client: Client
+) -> None:
+    with client.writer(linger=0, reconnect=QUICK) as writer:
+        writer.write_durable({"a": 1}, "COMMITTED")
+        server.next_lsn += 100  # of others
+        server.proxy.target = NOBODY
+        server.forget_producers()
+        wait_until(lambda: writer.trouble is not None)  # or it would send on the stream that is broken
+        server.proxy.target = server.port
+        assert writer.write_durable({"a": 2}, timeout=DEADLINE_SECONDS).lsn == 1101
+    assert [logged.seq for logged in server.log] == [1, 2]
+
+
+def test_a_server_that_cannot_tell_whom_it_forgot_is_told_nothing_that_it_does_not_know(
+    server: ScriptedServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older one, which refuses options that it does not know."""
+    monkeypatch.setattr(server, "forgotten_lsn", None)
+    with client.writer(linger=0, reconnect=QUICK) as writer:
+        writer.write_durable({"a": 1})
+        server.break_streams()
+        writer.write_durable({"a": 2}, timeout=DEADLINE_SECONDS)
+    assert not any("first_seq" in options for options in server.options)
 
 
 def test_a_server_that_is_not_there_at_first(server: ScriptedServer) -> None:

@@ -47,6 +47,7 @@ ingest:
   commit_interval: 500ms
   commit_timeout: 2m
   log_bytes: 1.5GiB
+  free_bytes: 2GiB
   segment_bytes: 32MB
   segment_seconds: 0.25
   group_bytes: 1kB
@@ -78,7 +79,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
     assert engine.catalog.properties == {"type": "rest", "uri": "https://catalog"}
     assert engine.catalog.table_properties == {"write.parquet.compression-codec": "zstd"}
     assert (engine.commit_interval, engine.commit_timeout) == (0.5, 120.0)
-    assert engine.most_log_bytes == 3 << 29
+    assert (engine.most_log_bytes, engine.free_bytes) == (3 << 29, 2 << 30)
     assert engine.log == LogLimits(
         segment_bytes=32_000_000,
         segment_seconds=0.25,

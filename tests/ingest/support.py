@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -55,9 +56,14 @@ def settings_for(data: Path, **changes: Any) -> EngineSettings:
 
 @contextmanager
 def running_engine(
-    data: Path, *, files: Files | None = None, store: SegmentStore | None = None, **settings: Any
+    data: Path,
+    *,
+    files: Files | None = None,
+    store: SegmentStore | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    **settings: Any,
 ) -> Iterator[Engine]:
-    engine = Engine(settings_for(data, **settings), files=files, store=store)
+    engine = Engine(settings_for(data, **settings), files=files, store=store, clock=clock)
     try:
         engine.start()
         yield engine
@@ -245,9 +251,13 @@ class LocalSession:
     def await_level(self, lsn: int, level: str) -> None:
         wait_until(lambda: lsn in self.lsns(level), f"LSN {lsn} at {level}")
 
-    def done(self) -> None:
-        """Ends the stream as a client does that is done writing, and waits until the server is."""
+    def end(self) -> None:
+        """Ends the stream as a client does that is done writing."""
         self._incoming.put(None)
+
+    def done(self) -> None:
+        """Ends the stream, and waits until the server is done too."""
+        self.end()
         self._thread.join(DEADLINE_SECONDS)
         assert not self._thread.is_alive()
 

@@ -15,7 +15,7 @@ from headrace.ingest.server import IngestServer
 from headrace.model.tiers import Tier
 from tests.ingest.flight_client import Stream, our_error
 from tests.ingest.support import running_server
-from tests.waiting import DEADLINE_SECONDS
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -194,6 +194,7 @@ def test_health_says_that_all_is_well(server: IngestServer, client: flight.Fligh
     with Stream(server.url, "healthy") as stream:
         stream.options(producer="nurse")
         stream.said("session")
+        wait_until(lambda: call(client, "health")["status"] == "ok")  # once the tables have answered
         health = call(client, "health")
     assert (health["status"], health["accepts_writes"], health["problems"]) == ("ok", True, [])
     assert ("healthy", "nurse") in [(one["collection"], one["producer"]) for one in health["sessions"]]

@@ -28,6 +28,7 @@ from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.ingest.tokens import Identity, Roles
 from headrace.model.lsn import RESERVED_AT_ONCE
 from headrace.model.tiers import Tier
+from headrace.wal.state import PRODUCER_SILENCE_US
 from headrace.wal.writer import LogLimits
 from tests.ingest.support import (
     FakeIceberg,
@@ -134,7 +135,7 @@ def test_a_collection_that_cannot_be_committed_does_not_hold_up_another(
     tmp_path: Path, iceberg: FakeIceberg, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even when what waits of it is more than one commit reads."""
-    monkeypatch.setattr("headrace.ingest.commit_loop._MOST_BYTES", 1)
+    monkeypatch.setattr("headrace.ingest.commit_loop.MOST_BYTES", 1)
     iceberg.problems["bad"] = SchemaError("no such type")
     with running_engine(tmp_path) as engine:
         for number in range(3):
@@ -183,7 +184,10 @@ def test_a_full_disk_refuses_writes_by_name_and_heals_by_itself(tmp_path: Path, 
 
 
 def test_a_restart_goes_on_where_the_last_process_ended(tmp_path: Path, iceberg: FakeIceberg) -> None:
-    with running_engine(tmp_path) as engine, LocalSession(engine, options={"producer": "till"}) as session:
+    with (
+        running_engine(tmp_path) as engine,
+        LocalSession(engine, options={"producer": "till", "first_seq": 10}) as session,
+    ):
         lsns = [session.write(number, seq=seq) for number, seq in ((1, 10), (2, 11))]
         engine.flush(Tier.COMMITTED, DEADLINE_SECONDS)
         before = engine.watermarks("orders")
@@ -197,6 +201,7 @@ def test_a_restart_goes_on_where_the_last_process_ended(tmp_path: Path, iceberg:
             assert session.greeting == {
                 "collection": "orders",
                 "last_seq": 11,
+                "forgotten_lsn": 0,
                 "assigned": [[10, 1, 2]],
                 "lost": [[3, RESERVED_AT_ONCE]],
                 "watermarks": before,
@@ -388,6 +393,37 @@ def test_a_clock_that_jumps_ahead_lets_nobody_be_forgotten(
                 write_all(engine, number, collection="others", level=Tier.COMMITTED)
             with LocalSession(engine, options=options) as session:
                 assert session.greeting["last_seq"] == 1
+
+
+def test_a_producer_is_forgotten_for_good_or_not_at_all(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    """One that was told that nobody knows it counts from 1: a crash must not bring the old numbers back."""
+    options = {"producer": "till"}
+
+    def last_seq(engine: Engine) -> int | None:
+        with LocalSession(engine, options=options) as session:
+            last: int | None = session.greeting["last_seq"]
+            return last
+
+    iceberg.problems["orders"] = EndpointUnavailable("no table")
+    iceberg.problems["stuck"] = EndpointUnavailable("no table")  # so that no segment is removed
+    with running_engine(tmp_path) as engine:
+        write_all(engine, 0, collection="stuck", level=Tier.OBJECT_STORAGE)
+        with LocalSession(engine, options=options) as session:
+            lsn = session.write(1, seq=1)
+        engine._log._uptime_before_us += 2 * PRODUCER_SILENCE_US
+        write_all(engine, *range(20), collection="others", level=Tier.COMMITTED)
+        engine._clean_up()
+        assert last_seq(engine) == 1  # its write is not committed
+        del iceberg.problems["orders"]
+        wait_until(lambda: engine.watermarks("orders")[COMMITTED] >= lsn)
+        wait_until(lambda: write_all(engine, 3, collection="others") and not engine._state.producers)
+        engine._log._uptime_before_us += 2 * PRODUCER_SILENCE_US
+        engine._clean_up()
+        with LocalSession(engine, options=options) as session:
+            assert (session.greeting["last_seq"], session.greeting["forgotten_lsn"]) == (None, lsn)
+    again = Engine(settings_for(tmp_path))
+    assert (len(again._producers), again._producers.forgotten_lsn) == (0, lsn)
+    again.close()
 
 
 class Undeleting(Store):

@@ -289,7 +289,7 @@ def test_a_producer_is_not_forgotten_while_its_writes_are_on_the_way(
         with LocalSession(engine, options=options) as before:
             before.send(batch(1), seq=1)
             assert held.wait(DEADLINE_SECONDS)
-        engine._producers.forget_silent(engine._log.uptime_us)
+        engine._producers.forget_silent(engine._log.uptime_us, lambda _: False)
         let_go.set()
         with LocalSession(engine, options=options) as after:
             assert after.greeting["last_seq"] == 1

@@ -33,9 +33,10 @@ def test_options_are_all_optional() -> None:
 def test_options_are_understood() -> None:
     raw = parse(
         {"producer": "till-1", "levels": ["COMMITTED", "memory"], "acks": "watermark", "resume_after": 0}
+        | {"first_seq": 7}
     )
     assert has_options(raw)
-    assert options_of(raw) == Options("till-1", (Tier.MEMORY, Tier.COMMITTED), True, 0, True)
+    assert options_of(raw) == Options("till-1", (Tier.MEMORY, Tier.COMMITTED), True, 0, 7, True)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,7 @@ def test_options_are_understood() -> None:
         ({"levels": [["MEMORY"]]}, "is not a durability level"),
         ({"resume_after": -1}, "option resume_after is an LSN, not -1"),
         ({"resume_after": True}, "option resume_after is an LSN, not True"),
+        ({"first_seq": 0}, "option first_seq is an integer from 1 on, not 0"),
         ({"resume_after": 1.5}, "option resume_after is an LSN, not 1.5"),
     ],
 )
@@ -68,7 +70,7 @@ def test_wrong_options_are_refused_in_a_sentence(raw: dict[str, Any], message: s
         (b"[1]", "is [1]: leave it out, or send an object"),
         (
             b'{"prodcer": "x"}',
-            "a key 'prodcer'; the keys are producer, levels, acks, resume_after, seq, rows",
+            "a key 'prodcer'; the keys are producer, levels, acks, resume_after, first_seq, seq, rows",
         ),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,8 +28,10 @@ def test_a_put_is_done_only_if_the_log_is_still_owned_after_it(
         segment = log.seal()
     create = ObjectStore.create
 
-    def create_and_be_replaced(self: ObjectStore, path: str, data: bytes | memoryview, what: str) -> None:
-        create(self, path, data, what)
+    def create_and_be_replaced(
+        self: ObjectStore, path: str, data: bytes | memoryview, what: str, **options: Any
+    ) -> None:
+        create(self, path, data, what, **options)
         monkeypatch.undo()
         store.claim_term()
 
@@ -46,12 +49,14 @@ def test_a_server_claims_its_term_before_it_reads_the_store(
     with running_engine(tmp_path / "old", store=Store(objects)) as old, LocalSession(old) as session:
         session.await_level(session.write(1), Tier.OBJECT_STORAGE.name)
 
-        def write_and_claim(self: ObjectStore, path: str, data: bytes | memoryview, what: str) -> None:
+        def write_and_claim(
+            self: ObjectStore, path: str, data: bytes | memoryview, what: str, **options: Any
+        ) -> None:
             if path.startswith("epochs/"):
                 patch.undo()
                 acknowledged.append(session.write(2))
                 session.await_level(acknowledged[0], Tier.OBJECT_STORAGE.name)
-            create(self, path, data, what)
+            create(self, path, data, what, **options)
 
         with monkeypatch.context() as patch:
             patch.setattr(ObjectStore, "create", write_and_claim)

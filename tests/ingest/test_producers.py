@@ -120,8 +120,17 @@ def test_a_producer_is_forgotten_after_a_long_silence_but_never_under_its_sessio
     for producer in (held, left):
         producer.wrote(1, 1, 1, 0)
     left.holder = None
-    producers.forget_silent(PRODUCER_SILENCE_US)
+    producers.forget_silent(PRODUCER_SILENCE_US, lambda _: False)
     assert len(producers) == 2
-    producers.forget_silent(PRODUCER_SILENCE_US + 1)
-    assert len(producers) == 1
+    producers.forget_silent(PRODUCER_SILENCE_US + 1, lambda _: True)
+    assert (len(producers), producers.forgotten_lsn) == (2, 0)
+    producers.forget_silent(PRODUCER_SILENCE_US + 1, lambda _: False)
+    assert (len(producers), producers.forgotten_lsn) == (1, 1)
     assert producers.take_over("orders", "held", object()) is held
+
+
+def test_one_that_was_forgotten_begins_anew() -> None:
+    producers = Producers(LogState(producers={("orders", "a"): ProducerState(3, 93, 0)}))
+    producers.recovered("orders", "a", [Run(96, 6, 5), Run(1, 91, 3)])
+    producer = producers.take_over("orders", "a", object())
+    assert (producer.last_seq, spread(producer.find(1, 3))) == (3, {1: 91, 2: 92, 3: 93})

@@ -69,7 +69,7 @@ def _first_name(store: Store) -> str:
 def test_the_state_survives_the_removal_of_segments(tmp_path: Path, iceberg: FakeIceberg) -> None:
     store = Store(tmp_path / "objects")
     with running_engine(tmp_path / "data", store=store) as engine:
-        with LocalSession(engine, options={"producer": "till"}) as session:
+        with LocalSession(engine, options={"producer": "till", "first_seq": 7}) as session:
             session.write(1, seq=7)
         wait_until(lambda: _write_and_look(engine, store) > 5)
         lost = engine.lost()

@@ -155,7 +155,7 @@ def test_watermarks_instead_of_a_row_for_each_write(server: IngestServer) -> Non
 
 def test_what_a_producer_sends_again_is_not_written_again(server: IngestServer, tables: FakeIceberg) -> None:
     with Stream(server.url, "again") as stream:
-        stream.options(producer="till")
+        stream.options(producer="till", first_seq=5)
         stream.send_ids(1, 2, seq=5, rows=[1, 1]).send_ids(3, seq=7)
         first = stream.await_count(MEMORY, 3)
         stream.await_count(COMMITTED, 3)
@@ -173,6 +173,27 @@ def test_what_a_producer_sends_again_is_not_written_again(server: IngestServer, 
     assert told[6] in (0, first[1])  # committed, so it may be forgotten
     assert [told[8], told[9]] == new
     assert sorted(tables.lsns["again"]) == [*first, *new]
+
+
+def test_a_producer_that_goes_on_and_is_not_known_is_refused(
+    server: IngestServer, tables: FakeIceberg
+) -> None:
+    """It may have written what it sends before it was forgotten."""
+    with Stream(server.url, "unknown") as stream:
+        stream.options(producer="till", resume_after=7)
+        assert stream.said("session")["last_seq"] is None
+        stream.send_ids(1, seq=2)
+        error = our_error(stream.join())
+    assert (error["error"], error["transient"]) == ("UnknownProducer", False)
+    assert error["fields"] == {"producer": "till", "collection": "unknown", "first_seq": 2}
+    assert "does not know producer 'till' in collection 'unknown'" in error["message"]
+    with Stream(server.url, "unknown") as stream:  # nothing of it was written, so it is still unknown
+        stream.send_ids(1, producer="till", first_seq=2, seq=2).send_ids(2, seq=9)
+        lsns = stream.await_count(COMMITTED, 2)
+    with Stream(server.url, "unknown") as stream:  # now it is known, and may leave numbers out
+        stream.send_ids(3, producer="till", seq=11)
+        lsns += stream.await_count(COMMITTED, 1)
+    assert tables.lsns["unknown"] == lsns
 
 
 def test_a_producer_that_opens_a_second_stream_takes_over(server: IngestServer, tables: FakeIceberg) -> None:
@@ -261,7 +282,7 @@ def test_a_dictionary_that_is_small_for_what_it_stands_for_is_refused(server: In
 def test_two_hundred_clients_that_come_and_go_leave_nothing_behind(server: IngestServer) -> None:
     def visit(number: int) -> None:
         with Stream(server.url, "visited") as stream:
-            stream.send_ids(number, producer=f"visitor-{number % 3}", seq=number + 1)
+            stream.send_ids(number, producer=f"visitor-{number % 3}", seq=number // 3 + 1)
             stream.await_count(MEMORY, 1)  # and away, in the middle
 
     for number in range(10):

@@ -133,7 +133,7 @@ def test_a_file_store_syncs_what_it_puts(
     monkeypatch.setattr("headrace.objects._sync", synced.append)
     store.put(segment, term=0)
     wal = tmp_path / "objects/wal"
-    assert synced == [wal / segment.path.name, wal, wal.parent]
+    assert synced == [segment.path, wal / segment.path.name, wal, wal.parent]
 
 
 def test_an_old_copy_is_found_out_by_what_its_term_has_put(store: SegmentStore, tmp_path: Path) -> None:
@@ -211,6 +211,7 @@ def test_an_object_that_is_damaged_is_not_taken_for_the_segment(store: SegmentSt
     store.put(segment, term=0)
     there = tmp_path / "objects" / "wal" / segment.path.name
     whole = there.read_bytes()
+    there.unlink()  # it is another name of the segment's file
     there.write_bytes(damaged(whole))
     assert not store.has(segment)
     with pytest.raises(Fenced, match="the object was damaged: compare it with"):
@@ -218,3 +219,38 @@ def test_an_object_that_is_damaged_is_not_taken_for_the_segment(store: SegmentSt
     assert there.read_bytes() == damaged(whole)
     there.write_bytes(whole)
     assert store.has(segment)
+
+
+def test_in_a_folder_on_the_same_disk_an_object_is_another_name_of_the_file(
+    store: SegmentStore, tmp_path: Path
+) -> None:
+    segment = sealed_segment(tmp_path / "wal")
+    store.put(segment, term=0)
+    there = tmp_path / "objects" / "wal" / segment.path.name
+    assert there.samefile(segment.path)
+    assert store.has(segment)
+    segment.path.unlink()
+    store.fetch(1, tmp_path / "wal")
+    assert not there.samefile(segment.path)
+    assert store.has(segment)
+
+
+def test_what_is_fetched_over_a_file_leaves_the_object_that_is_another_name_of_it(
+    store: SegmentStore, tmp_path: Path
+) -> None:
+    segment = sealed_segment(tmp_path / "wal")
+    store.put(segment, term=0)
+    whole = segment.path.read_bytes()
+    store.fetch(1, tmp_path / "wal")
+    assert segment.path.read_bytes() == whole
+    assert store.has(segment)
+
+
+def test_a_damaged_file_is_not_taken_for_whole_because_its_object_is_the_same_file(
+    store: SegmentStore, tmp_path: Path
+) -> None:
+    segment = sealed_segment(tmp_path / "wal")
+    store.put(segment, term=0)
+    segment.path.write_bytes(damaged(segment.path.read_bytes()))
+    with pytest.raises(CorruptLog, match="is damaged at offset"):
+        store.has(segment)

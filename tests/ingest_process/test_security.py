@@ -22,7 +22,7 @@ from headrace.client import Reconnect, Tier
 from headrace.errors import Unauthenticated, Unauthorized
 from headrace.ingest.tokens import Roles, new_token
 from tests.ingest_process.serving import SCHEMA, Serving, action, error_of, exchange, hang_up, rows
-from tests.waiting import DEADLINE_SECONDS
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -230,6 +230,7 @@ def test_the_pages_for_machines(secured: Secured) -> None:
     status, text = secured.page("/metrics", secured.tokens["reader"])
     assert status == 200
     assert "headrace_unauthenticated_calls_total" in text
+    wait_until(lambda: json.loads(secured.page("/readyz")[1])["status"] == "ok")  # the tables have answered
     status, text = secured.page("/readyz")  # probes bring no token, and learn nothing more
     assert (status, json.loads(text)) == (200, {"status": "ok", "accepts_writes": True})
     assert "watermarks" in json.loads(secured.page("/readyz", secured.tokens["reader"])[1])

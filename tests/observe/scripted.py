@@ -68,6 +68,10 @@ class ScriptedServer:
             "log_id": "abc",
             "watermarks": self.watermarks(),
             "log_bytes": 4096,
+            "disk_free_bytes": 1 << 40,
+            "disk_needed_bytes": 1 << 28,
             "waiting_bytes": 512,
+            "heartbeat_ages": {"log": 0.5, "cleaner": 400.0},
+            "backlogs": {"cleaner": 7},
             "sessions": [{"peer": session.peer} for session in self.live],
         }

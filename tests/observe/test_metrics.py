@@ -95,12 +95,16 @@ def test_the_others(server: ScriptedServer) -> None:
         "epoch": 2,
         "log_bytes": 4096,
         "log_limit_bytes": 1 << 34,
+        "disk_free_bytes": 1 << 40,
+        "disk_needed_bytes": 1 << 28,
         "waiting_bytes": 512,
     }
     assert {name: value(samples, name) for name in expected} == expected
     assert value(samples, "committed_lsn", collection="orders") == 900
     lsns = {"memory": 1000, "disk": 990, "s3": 950, "iceberg": 900}
     assert labelled(samples, "watermark_lsn", "tier") == lsns
+    assert labelled(samples, "heartbeat_age_seconds", "task") == {"log": 0.5, "cleaner": 400.0}
+    assert labelled(samples, "backlog_segments", "task") == {"cleaner": 7}
     assert labelled(samples, "build_info", "version") == {__version__: 1}
     assert samples["process_resident_memory_bytes", frozenset()] > 1e6
 

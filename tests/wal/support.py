@@ -50,6 +50,8 @@ class Disk(Files):
     syncs: int = 0
     holding: threading.Event = field(default_factory=threading.Event)
     """Set while a sync waits."""
+    free_bytes: int | None = None
+    """Of 1 TB; None: as it is."""
 
     def __post_init__(self) -> None:
         self._names: dict[int, str] = {}
@@ -85,6 +87,9 @@ class Disk(Files):
         super().sync(descriptor)
         self.syncs += 1
         self.synced[self._names[descriptor]] = size
+
+    def room(self, folder: Path) -> tuple[int, int]:
+        return super().room(folder) if self.free_bytes is None else (self.free_bytes, 10**12)
 
     def close(self, descriptor: int) -> None:
         super().close(descriptor)

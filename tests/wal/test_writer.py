@@ -388,6 +388,7 @@ def test_producers_that_were_silent_for_long_are_left_out_of_the_state(tmp_path:
     now = [1.0]
     clock: Callable[[], float] = lambda: now[0]  # noqa: E731
     with OpenLog(tmp_path, clock=clock) as log:
+        log.recovered.state.committed["orders"] = Committed(2**62)
         log.synced_write(*range(100), stream=PRODUCER, seq=1)
         log.seal()
         segment = recover(tmp_path).segments[-1]
@@ -424,6 +425,7 @@ def test_producers_are_aged_by_the_time_in_which_servers_ran(tmp_path: Path) -> 
         clock: Callable[[], float] = lambda now=now: now[0]  # type: ignore[misc]  # noqa: E731
         with OpenLog(tmp_path, clock=clock) as log:
             known.append(len(log.recovered.state.producers))
+            log.recovered.state.committed["orders"] = Committed(2**62)
             if start == 0:
                 log.synced_write(1, stream=PRODUCER, seq=1)
             now[0] += PRODUCER_SILENCE_US / 1e6 / 4
@@ -439,8 +441,39 @@ def test_a_producer_of_a_state_without_an_uptime_counts_as_heard_of_now() -> Non
     del raw["uptime_us"]
     old = LogState.from_json(raw)
     old.uptime_us = PRODUCER_SILENCE_US
-    old.forget_silent()
-    assert old.producers == {("orders", "till-1"): ProducerState(7, 70, 0)}
+    old.committed["orders"] = Committed(70)
+    assert old.without_silent().producers == {("orders", "till-1"): ProducerState(7, 70, 0)}
     old.uptime_us += 1
-    old.forget_silent()
-    assert old.producers == {}
+    assert old.without_silent().producers == {}
+
+
+def test_a_state_says_how_far_anybody_may_have_been_forgotten() -> None:
+    state = LogState(last_lsn=99, uptime_us=PRODUCER_SILENCE_US + 1, committed={"orders": Committed(70)})
+    state.producers["orders", "silent"] = ProducerState(7, 70, 0)
+    state.producers["orders", "not committed"] = ProducerState(7, 71, 0)
+    state.producers["orders", "heard of"] = ProducerState(7, 60, 1)
+    left = state.without_silent()
+    assert ([name for _, name in left.producers], left.forgotten_lsn) == (["not committed", "heard of"], 70)
+    assert (len(state.producers), state.forgotten_lsn) == (3, 0)
+    raw = orjson.loads(left.encode())
+    assert LogState.from_json(raw).forgotten_lsn == 70
+    del raw["forgotten_lsn"]  # as an older server wrote it
+    assert LogState.from_json(raw).forgotten_lsn == 99
+
+
+def test_a_producer_is_forgotten_only_once_the_disk_knows(tmp_path: Path) -> None:
+    now = [1.0]
+    disk = Disk()
+    with OpenLog(tmp_path, files=disk, clock=lambda: now[0]) as log:
+        state = log.recovered.state
+        log.synced_write(1, stream=PRODUCER, seq=1)
+        state.committed["orders"] = Committed(1)
+        now[0] += PRODUCER_SILENCE_US / 1e6 + 1
+        log.synced_write(*range(2000))  # as much as it takes for a state
+        disk.hold()
+        log.writer.seal()
+        assert disk.holding.wait(DEADLINE_SECONDS)
+        assert state.producers
+        disk.let_go()
+        wait_until(lambda: not state.producers)
+        assert state.forgotten_lsn == 1

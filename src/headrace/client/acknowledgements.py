@@ -9,18 +9,24 @@ from headrace.client.buffer import Buffer
 from headrace.client.groups import Group
 from headrace.client.ledger import Vanished
 from headrace.client.messages import Notice, Run, Session
-from headrace.errors import Fenced, ProtocolError, WriteLost
+from headrace.errors import Fenced, ProtocolError, UnknownProducer, WriteLost
 from headrace.model.tiers import Tier
 
 log = logging.getLogger("headrace.client")
 
 
 class Acknowledgements:
-    """Arranges a buffer by what a server says. One for all of a writer's streams, one stream at a time."""
+    """Arranges a buffer by what a server says. One for all of a writer's streams, one stream at a time.
 
-    def __init__(self, buffer: Buffer) -> None:
+    `resends` has writes sent again of which a server that forgot the producer cannot say whether it has them.
+    """
+
+    def __init__(self, buffer: Buffer, collection: str, producer: str, *, resends: bool = False) -> None:
         self._buffer = buffer
         self._ledger = buffer.ledger
+        self._collection, self._producer, self._resends = collection, producer, resends
+        self._resumed_lsn = 0
+        """Whatever was sent on the last stream has a higher LSN, if it has one."""
         self._let_go_seq = 0
         self._let_go_lsn = 0
 
@@ -29,13 +35,10 @@ class Acknowledgements:
         ledger = self._ledger
         with ledger.lock:
             if self._buffer.base is None:
-                self._buffer.base = session.last_seq or 0
+                self._buffer.base = (session.last_seq or 0) + 1 - self._buffer.first_to_send
+            else:
+                self._refuse_doubt(session)
             last = (session.last_seq or 0) - self._buffer.base
-            if last > self._buffer.sent_through:
-                raise Fenced(
-                    "another writer uses this producer's id: the server has writes that it did not send",
-                    taken_by="another writer",
-                )
             for first_lost, last_lost in session.lost:
                 ledger.lost.add(first_lost, last_lost)
             ledger.last_lsn = ledger.lost.below(ledger.last_lsn)
@@ -46,8 +49,35 @@ class Acknowledgements:
             self._take_back(last)
             self._assign_known(session.assigned, last)
             self._release()
+            self._buffer.tells_first_seq = session.forgotten_lsn is not None
+            self._resumed_lsn = session.watermarks.get(Tier.MEMORY, 0)
             ready = ledger.ready_locked(after_failure=True)
         ledger.tell(ready)
+
+    def _refuse_doubt(self, session: Session) -> None:
+        """Raises if what the server says of the producer cannot be what became of our writes."""
+        buffer = self._buffer
+        assert buffer.base is not None
+        first, last = buffer.first_to_send, buffer.sent_through
+        if session.last_seq is not None:
+            if session.last_seq - buffer.base > last:
+                raise Fenced(
+                    "another writer uses this producer's id: the server has writes that it did not send",
+                    taken_by="another writer",
+                )
+            return
+        was_forgotten = (session.forgotten_lsn or 0) > self._resumed_lsn
+        if last < first or not was_forgotten or self._resends:
+            return
+        raise UnknownProducer(
+            f"the server has forgotten producer {self._producer!r}, and {last - first + 1} of the writes "
+            f"that were sent to it may be in collection {self._collection!r} or not: look for them, and "
+            "write those that are missing with a new writer; or give the writer on_forgotten='resend', and "
+            "they are written again",
+            producer=self._producer,
+            collection=self._collection,
+            first_seq=buffer.base + first,
+        )
 
     def _note_vanished(self, last: int) -> None:
         committed = self._ledger.watermarks[Tier.COMMITTED]

@@ -48,6 +48,8 @@ class Buffer:
         """Whether somebody waits for the open group."""
         self._buffered = 0
         self.sent_through = 0
+        self.tells_first_seq = False
+        """Whether the server knows the option first_seq."""
 
     # Writing
 
@@ -133,6 +135,12 @@ class Buffer:
         """A stream is over: what got no LSN on it is to be sent again, unless the server says it has it."""
         self.outbox.extendleft(reversed(self.sent))
         self.sent.clear()
+
+    @property
+    def first_to_send(self) -> int:
+        """The sequence number of the first write that waits to be sent, for the first time or again."""
+        waiting = self.sent or self.outbox
+        return waiting[0].first if waiting else self.open.first
 
     @property
     def is_settled(self) -> bool:

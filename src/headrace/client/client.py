@@ -65,6 +65,7 @@ class Client:
         on_full: Literal["block", "raise"] = "block",
         retain: str | Tier = Tier.LOCAL_DISK,
         reconnect: Reconnect | None = None,
+        on_forgotten: Literal["raise", "resend"] = "raise",
     ) -> Writer:
         """A writer to a collection. It connects with its first write.
 
@@ -72,6 +73,8 @@ class Client:
         of them, and sent in one message. Their data is kept, and sent again after a reconnection, until it
         has reached `retain`; when `max_buffer` bytes are kept, a write waits or raises `BufferFull`, as
         `on_full` says. `producer` is the id by which the server tells a repeated write from a new one.
+        A server forgets one that is silent for seven days; where it then cannot say whether it has a write,
+        the writer fails with `UnknownProducer`, or sends it again, as `on_forgotten` says.
         """
         reconnect = reconnect or Reconnect()
         writer = Writer(
@@ -85,6 +88,7 @@ class Client:
             on_full=on_full,
             retain=retain,
             reconnect=reconnect,
+            on_forgotten=on_forgotten,
         )
         with self._lock:
             if self._closing.is_set():

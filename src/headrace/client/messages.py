@@ -29,6 +29,8 @@ class Session:
     assigned: tuple[Run, ...]
     lost: tuple[tuple[int, int], ...]
     watermarks: dict[Tier, int]
+    forgotten_lsn: int | None = None
+    """No producer was ever forgotten whose last write has a higher LSN; None if the server is too old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ def _session(raw: dict[str, Any]) -> Session:
         assigned=_runs(raw.get("assigned", ())),
         lost=tuple((int(first), int(last)) for first, last in raw.get("lost", ())),
         watermarks={Tier[name]: int(lsn or 0) for name, lsn in raw.get("watermarks", {}).items()},
+        forgotten_lsn=raw.get("forgotten_lsn"),
     )
 
 
@@ -78,10 +81,12 @@ def _runs(raw: Any) -> tuple[Run, ...]:
     return tuple(Run(int(seq), int(lsn), int(count)) for seq, lsn, count in raw)
 
 
-def encode_options(producer: str, resume_after: int | None) -> bytes:
+def encode_options(producer: str, resume_after: int | None, first_seq: int | None = None) -> bytes:
     options: dict[str, object] = {"producer": producer, "acks": "watermark"}
     if resume_after is not None:
         options["resume_after"] = resume_after
+    if first_seq is not None:
+        options["first_seq"] = first_seq
     return orjson.dumps(options)
 
 

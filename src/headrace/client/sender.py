@@ -61,13 +61,15 @@ class Sender:
         buffer: Buffer,
         linger: float,
         reconnect: Reconnect,
+        *,
+        resends: bool,
     ) -> None:
         self._connection = connection
         self._collection = collection
         self._producer = producer
         self._buffer = buffer
         self._ledger = buffer.ledger
-        self._acknowledgements = Acknowledgements(buffer)
+        self._acknowledgements = Acknowledgements(buffer, collection, producer, resends=resends)
         self._linger = linger
         self._reconnect = reconnect
         self._stream: Stream | None = None
@@ -164,6 +166,7 @@ class Sender:
             except pa.ArrowException as failure:
                 error = ConfigError(f"the writes cannot be put into one batch: {failure}")
                 self._buffer.refuse_first(error, group.schema)
+                self._drop_stream()  # the next one is told of another first number
                 return
         if stream is None:
             self._open(self._schema if group is None else group.schema)
@@ -177,12 +180,16 @@ class Sender:
             stream.send(group)
 
     def _open(self, schema: pa.Schema) -> None:
-        resume_after = None
+        resume_after = first_seq = None
         if self._buffer.base is not None:
+            if self._buffer.tells_first_seq:
+                # Of what is below it nothing is in doubt: it was acknowledged, or refused.
+                with self._ledger.lock:
+                    first_seq = self._buffer.base + self._buffer.first_to_send
             # The watermark is not ours alone, and may have passed a write whose LSN we were not told.
             resume_after = min(self._ledger.watermarks[Tier.COMMITTED], self._ledger.last_lsn)
         stream = self._stream = Stream(self._buffer, self._acknowledgements, schema)
-        options = encode_options(self._producer, resume_after)
+        options = encode_options(self._producer, resume_after, first_seq)
         stream.open(self._connection, self._collection, options, self._reconnect.open_timeout)
         self._schema = schema
 

@@ -54,9 +54,12 @@ class Writer:
         on_full: Literal["block", "raise"],
         retain: str | Tier,
         reconnect: Reconnect,
+        on_forgotten: Literal["raise", "resend"],
     ) -> None:
         if on_full not in ("block", "raise"):
             raise ConfigError(f"on_full is {on_full!r}: block or raise")
+        if on_forgotten not in ("raise", "resend"):
+            raise ConfigError(f"on_forgotten is {on_forgotten!r}: raise or resend")
         if min(max_batch_writes, max_batch_bytes, max_buffer) < 1 or linger < 0:
             raise ConfigError(
                 "max_batch_writes, max_batch_bytes and max_buffer are at least 1, linger at least 0"
@@ -69,7 +72,15 @@ class Writer:
         self._buffer = Buffer(self._ledger, max_batch_writes, max_batch_bytes, max_buffer)
         self._max_writes = self._buffer.max_writes
         self._max_bytes = self._buffer.max_bytes
-        self._sender = Sender(connection, collection, producer, self._buffer, linger, reconnect)
+        self._sender = Sender(
+            connection,
+            collection,
+            producer,
+            self._buffer,
+            linger,
+            reconnect,
+            resends=on_forgotten == "resend",
+        )
         self._started = False
         self._starting = threading.Lock()
         self._closed = False

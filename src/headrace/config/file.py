@@ -89,6 +89,7 @@ class HeadraceConfig(Section):
             commit_interval=self.ingest.commit_interval,
             commit_timeout=self.ingest.commit_timeout,
             most_log_bytes=self.ingest.log_bytes,
+            free_bytes=self.ingest.free_bytes,
             log=self.ingest.log_limits(),
             session=SessionLimits(limits.message_bytes, limits.unsynced_bytes, limits.ranges),
         )

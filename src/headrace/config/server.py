@@ -94,6 +94,8 @@ class IngestConfig(Section):
     """A commit that takes longer is given up, and tried again in a new process."""
     log_bytes: Size = EngineSettings.most_log_bytes
     """No stream is read while the log that waits for object storage or Iceberg has this size."""
+    free_bytes: Size = EngineSettings.free_bytes
+    """No write is taken while less than this is free on the disk of the data folder."""
     segment_bytes: Size = LogLimits.segment_bytes
     """A segment of the log is ended and uploaded when it has this size,"""
     segment_seconds: Seconds = LogLimits.segment_seconds

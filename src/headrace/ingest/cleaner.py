@@ -13,6 +13,7 @@ from threading import Event, Thread
 
 from headrace.errors import Fenced, HeadraceError
 from headrace.faults import reached
+from headrace.ingest.heartbeats import IDLE_SECONDS
 from headrace.ingest.low_water import LowWater, LowWaterMark, TableMark
 from headrace.ingest.segment_index import SegmentIndex
 from headrace.ingest.store import SegmentStore
@@ -20,6 +21,9 @@ from headrace.wal.segments import Segment
 from headrace.wal.state import Committed
 
 log = logging.getLogger(__name__)
+
+LONGEST_SILENCE_SECONDS = 300.0
+"""Between two beats the store lists its objects or removes one, and may try that more than once."""
 
 
 class Cleaner:
@@ -35,9 +39,10 @@ class Cleaner:
         mark: LowWaterMark,
         tables: Callable[[], Mapping[str, Committed]],
         on_fatal: Callable[[Fenced], None],
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._index, self._store, self._mark, self._tables = index, store, mark, tables
-        self._on_fatal = on_fatal
+        self._on_fatal, self._beat = on_fatal, beat
         self._removable: deque[Segment] = deque()  # in order: a file that is left behind is no gap
         self._unremoved: set[int] = set()  # segments whose files are removed and whose objects are not
         self._knows_leftovers = False  # a process before this one may have removed files only
@@ -47,7 +52,13 @@ class Cleaner:
         self._thread = Thread(target=self._run, name="cleaner", daemon=True)
 
     def start(self) -> None:
+        self._beat()
         self._thread.start()
+
+    @property
+    def backlog(self) -> int:
+        """How many segments are committed, and still there as a file or an object."""
+        return len(self._removable) + len(self._unremoved)
 
     def clean(self) -> None:
         """Returns at once; what can be removed now is, soon."""
@@ -62,7 +73,9 @@ class Cleaner:
 
     def _run(self) -> None:
         while True:
-            self._wanted.wait()
+            while not self._wanted.wait(IDLE_SECONDS):
+                self._beat()
+            self._beat()
             self._wanted.clear()
             if self._closing:
                 return
@@ -80,6 +93,7 @@ class Cleaner:
         """The file first, since a file without its object would be put again."""
         self._release()
         while self._removable and not self._closing:
+            self._beat()
             reached("wal removing")
             self._removable[0].path.unlink(missing_ok=True)
             reached("wal removed")
@@ -92,6 +106,7 @@ class Cleaner:
         for number in sorted(self._unremoved):
             if self._closing:
                 return
+            self._beat()
             self._store.remove(number)
             reached("segment removed")
             self._unremoved.discard(number)

@@ -24,7 +24,7 @@ from headrace.wal.state import Committed
 log = logging.getLogger(__name__)
 
 # What one commit reads at most; after an outage the backlog is committed in several.
-_MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 30
 _LONGEST_RETRY_SECONDS = 30.0
 _EVERYTHING = 2**64
 
@@ -36,6 +36,12 @@ class ServerRun:
     log_id: str
     term: int
     boot: str
+
+
+def longest_silence(interval: float, timeout: float) -> float:
+    """Between two beats there is one request to the committer's process, with a minute to begin or end that
+    process, or the pause until the next round."""
+    return max(interval, timeout, _LONGEST_RETRY_SECONDS) + 60.0
 
 
 class CommitLoop:
@@ -59,14 +65,17 @@ class CommitLoop:
         on_committed: Callable[[str, Committed], None],
         on_round: Callable[[], None],
         on_fatal: Callable[[Fenced], None],
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._process, self._index, self._collections, self._progress = process, index, collections, progress
         self._server, self._interval, self._timeout = run, interval, timeout
         self._check = check
         self._on_committed, self._on_round, self._on_fatal = on_committed, on_round, on_fatal
+        self._beat = beat
         self._changed = Condition()
         self._wanted = self._closing = False
         self._tables: dict[str, Committed] = {}  # where each is that has answered
+        self._has_asked = False
         self.commits = 0
         self.failures = 0
         self.failing: dict[str, str] = {}
@@ -74,6 +83,7 @@ class CommitLoop:
         self._thread = Thread(target=self._run, name="commits", daemon=True)
 
     def start(self) -> None:
+        self._beat()
         self._thread.start()
 
     def commit_now(self) -> None:
@@ -92,6 +102,11 @@ class CommitLoop:
                 self._process.kill()
                 self._thread.join(timeout)
         self._process.close()
+
+    @property
+    def knows_tables(self) -> bool:
+        """Whether the tables have ever said how far they are."""
+        return self._has_asked
 
     def committed(self, collection: str) -> int:
         """Returns how far the table of a collection is, as it has said to this process; 0 before that."""
@@ -124,10 +139,12 @@ class CommitLoop:
 
     def _wait(self, seconds: float) -> bool:
         """Whether the loop is closed."""
+        self._beat()
         with self._changed:
             self._changed.wait_for(lambda: self._closing or self._wanted, seconds)
             self._wanted = False
-            return self._closing
+        self._beat()
+        return self._closing
 
     def _round(self) -> None:
         self._ask_tables()
@@ -138,7 +155,7 @@ class CommitLoop:
             is_waiting = collection in stuck or collection not in self._tables
             return _EVERYTHING if is_waiting else self.committed(collection)
 
-        while not self._closing and (segments := self._index.to_commit(committed, _MOST_BYTES)):
+        while not self._closing and (segments := self._index.to_commit(committed, MOST_BYTES)):
             stuck |= self._commit(segments, committed)
         self._on_round()
 
@@ -148,12 +165,12 @@ class CommitLoop:
     def _ask_tables(self) -> None:
         """A crash may have come between a commit and the news of it, and anything else before the start."""
         unknown = self._unknown()
-        if not unknown:
-            return
-        answer = self._process.watermarks(sorted(unknown), self._timeout, self._server.log_id)
-        reached("tables asked")
-        for name, at in answer.items():
-            self._note(name, at)
+        if unknown:
+            answer = self._process.watermarks(sorted(unknown), self._timeout, self._server.log_id)
+            reached("tables asked")
+            for name, at in answer.items():
+                self._note(name, at)
+        self._has_asked = True
 
     def _commit(self, segments: list[Segment], committed: Callable[[str], int]) -> set[str]:
         """The collections whose tables did not move."""
@@ -169,6 +186,7 @@ class CommitLoop:
             boot=self._server.boot,
             after={name: self._tables[name].position for name in names},
         )
+        self._beat()
         reached("commits asking")
         outcome = self._process.commit(job, self._timeout)
         reached("commits answered")

@@ -14,10 +14,13 @@ from threading import Lock
 from typing import Any
 
 from headrace.errors import HeadraceError, ServerUnavailable, StorageFull, Terminal, Transient, WriteTimeout
+from headrace.ingest import cleaner, commit_loop, disk_space, intake, uploader
 from headrace.ingest.cleaner import Cleaner
 from headrace.ingest.collections import Collections
 from headrace.ingest.commit_loop import CommitLoop, ServerRun
 from headrace.ingest.data_folder import DataFolder, OldCopy
+from headrace.ingest.disk_space import DiskSpace, shares_disk
+from headrace.ingest.heartbeats import Heartbeats
 from headrace.ingest.iceberg.committer import CommitterProcess
 from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog, kept_on_host
 from headrace.ingest.intake import Intake
@@ -32,6 +35,7 @@ from headrace.ingest.store import SegmentStore
 from headrace.ingest.table_history import TableCheck
 from headrace.ingest.uploader import Uploader
 from headrace.model.tiers import Tier
+from headrace.wal import writer as log_writer
 from headrace.wal.files import Files
 from headrace.wal.position import LogPosition
 from headrace.wal.records import Writes
@@ -54,6 +58,8 @@ class EngineSettings:
     commit_timeout: float = 300.0
     most_log_bytes: int = 16 << 30
     """No stream is read while the segments that wait for object storage or Iceberg have this size."""
+    free_bytes: int = 256 << 20
+    """No write is taken while less than this is free on the log's disk, see `DiskSpace`."""
     log: LogLimits = field(default_factory=LogLimits)
     session: SessionLimits = field(default_factory=SessionLimits)
     accept_loss: frozenset[str] = frozenset()
@@ -61,12 +67,18 @@ class EngineSettings:
 
 
 class Engine:
-    """Started once; every method is thread-safe. `files` and `store` are for tests that make them fail."""
+    """Started once; every method is thread-safe. `files` and `store` are for tests that make them fail, and
+    `clock` is by which tasks that hang are told."""
 
     def __init__(
-        self, settings: EngineSettings, files: Files | None = None, store: SegmentStore | None = None
+        self,
+        settings: EngineSettings,
+        files: Files | None = None,
+        store: SegmentStore | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
+        self._heartbeats = Heartbeats(clock)
         self.catalog = settings.catalog or embedded_catalog(settings.data)
         self._folder = DataFolder(settings.data, settings.accept_loss)
         committer = CommitterProcess(self.catalog)
@@ -92,14 +104,16 @@ class Engine:
         )
         self._state = state
         self._producers = Producers(state)
-        for (collection, producer), found in runs.items():
-            self._producers.recovered(collection, producer, found)
+        for name, found in runs.items():
+            if name in state.producers:  # the state may have forgotten one of whom a segment is still there
+                self._producers.recovered(*name, found)
         self._uploader = Uploader(
             self._store,
             self._identity.term,
             prove=None if opened.is_proven else partial(self._prove, recovered.next_number - 1),
             on_uploaded=self._uploaded,
             on_fatal=self._stop_accepting,
+            beat=self._heartbeats.expect("uploader", uploader.LONGEST_SILENCE_SECONDS),
         )
         self._log = LogWriter(
             self._folder.log,
@@ -110,10 +124,15 @@ class Engine:
             on_durable=lambda lsn: self._progress.advance(Tier.LOCAL_DISK, lsn),
             on_sealed=self._sealed,
             may_seal=lambda: self._uploader.is_idle,
+            beat=self._heartbeats.expect("log", log_writer.LONGEST_SILENCE_SECONDS),
             limits=settings.log,
             files=files,
         )
-        self._intake = Intake(self._log, on_fatal=self._stop_accepting)
+        self._intake = Intake(
+            self._log,
+            on_fatal=self._stop_accepting,
+            beat=self._heartbeats.expect("intake", intake.LONGEST_SILENCE_SECONDS),
+        )
         self._collections = Collections(state.collections, self._log.declare)
         self._commits = CommitLoop(
             committer,
@@ -129,9 +148,25 @@ class Engine:
             on_committed=self._committed,
             on_round=self._clean_up,
             on_fatal=self._stop_accepting,
+            beat=self._heartbeats.expect(
+                "commits", commit_loop.longest_silence(settings.commit_interval, settings.commit_timeout)
+            ),
         )
         self._cleaner = Cleaner(
-            self._index, self._store, self._mark, lambda: self._commits.tables, self._stop_accepting
+            self._index,
+            self._store,
+            self._mark,
+            lambda: self._commits.tables,
+            on_fatal=self._stop_accepting,
+            beat=self._heartbeats.expect("cleaner", cleaner.LONGEST_SILENCE_SECONDS),
+        )
+        self._commits_here = shares_disk(self._folder.log, self.catalog.properties.get("warehouse", ""))
+        self._disk = DiskSpace(
+            self._folder.log,
+            settings.free_bytes,
+            self._owed_bytes,
+            files or Files(),
+            beat=self._heartbeats.expect("disk", disk_space.LONGEST_SILENCE_SECONDS),
         )
         self._fatal: Terminal | None = None
         self._closing = False
@@ -154,6 +189,7 @@ class Engine:
         # Before the log starts, which adds more of them: they are uploaded in order.
         for segment in self._index.all():
             self._uploader.add(segment, may_be_there=True)
+        self._disk.start()
         self._log.start()
         self._intake.start()
         self._uploader.start()
@@ -169,6 +205,7 @@ class Engine:
         self._uploader.close(timeout=5.0)
         self._commits.close(timeout=5.0)
         self._cleaner.close(timeout=5.0)
+        self._disk.close(timeout=5.0)
         self._folder.close()
         return synced
 
@@ -213,6 +250,8 @@ class Engine:
             return ServerUnavailable("the server is shutting down")
         if self._log.failure is not None:
             return StorageFull(self._log.failure)
+        if self._disk.problem is not None:
+            return StorageFull(self._disk.problem)
         return None
 
     # What everybody may ask.
@@ -315,6 +354,10 @@ class Engine:
         backed_up = self._backed_up()
         if backed_up:
             problems.append(backed_up)
+        if not self._commits.knows_tables and not failing:
+            problems.append("the tables have not said yet how far they are")
+        if self._fatal is None and not self._closing:  # else tasks have ended, and the reason is told
+            problems += self._heartbeats.problems()
         return {
             # Also if what is wrong is not for this caller to know.
             "status": "refusing" if refusal else "degraded" if problems or failing else "ok",
@@ -327,6 +370,10 @@ class Engine:
             "watermarks": self.watermarks(may_see=may_see),
             "log_bytes": self._index.bytes,
             "waiting_bytes": self._log.waiting_bytes + self._intake.queued_bytes,
+            "disk_free_bytes": self._disk.free,
+            "disk_needed_bytes": self._disk.needed,
+            "heartbeat_ages": self._heartbeats.ages(),
+            "backlogs": self._backlogs(),
             "sessions": [
                 {
                     "peer": session.peer,
@@ -374,7 +421,7 @@ class Engine:
         self._producers.committed(collection, at.lsn)
 
     def _clean_up(self) -> None:
-        self._producers.forget_silent(self._log.uptime_us)
+        self._producers.forget_silent(self._log.uptime_us, lambda name: name in self._state.producers)
         self._cleaner.clean()
 
     def _prove(self, newest: int) -> None:
@@ -402,6 +449,20 @@ class Engine:
             return None
         where = "object storage" if not self._uploader.is_idle else "Iceberg"
         return f"{waiting:,} bytes of log wait for {where}"
+
+    def _owed_bytes(self) -> int:
+        """Returns how much room on the log's disk it takes to write, and to commit, what was taken."""
+        waiting = self._log.waiting_bytes + self._intake.queued_bytes
+        return waiting + (min(self._index.bytes, commit_loop.MOST_BYTES) if self._commits_here else 0)
+
+    def _backlogs(self) -> dict[str, int]:
+        """Returns for tasks that pass segments on how many wait for them."""
+        uploaded = filter(self._index.is_uploaded, self._index.all())
+        return {
+            "uploader": self._uploader.backlog,
+            "commits": sum(not self._is_committed(segment) for segment in uploaded),
+            "cleaner": self._cleaner.backlog,
+        }
 
     def _is_committed(self, segment: Segment) -> bool:
         return is_committed(segment, lambda name: self._progress.of(Tier.COMMITTED, name).lsn)
@@ -444,6 +505,7 @@ class Engine:
         return {
             "collection": collection,
             "last_seq": producer.last_seq or None if producer is not None else None,
+            "forgotten_lsn": self._producers.forgotten_lsn,
             "assigned": [run.to_json() for run in runs],
             "lost": self.lost(after, collection) if after is not None else [],
             "watermarks": self.watermarks(collection),

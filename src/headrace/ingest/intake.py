@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from headrace.errors import ConfigError, HeadraceError, StorageFull, Terminal, UnexpectedFailure
 from headrace.ingest.announcer import Announcer
+from headrace.ingest.heartbeats import IDLE_SECONDS
 from headrace.ingest.producers import Producer
 from headrace.ingest.progress import now_us
 from headrace.ingest.statistics import Statistics
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 _GATHER_SECONDS = 0.001
 _MOST_JOINED_BYTES = 1 << 20  # larger messages gain nothing by being copied into one
 _RETRY_SECONDS = 0.05
+LONGEST_SILENCE_SECONDS = 30.0
+"""Between two beats it checks and copies what has gathered, or waits for the log to set numbers aside."""
 
 
 class Message(NamedTuple):
@@ -67,8 +70,13 @@ class Source:
 class Intake:
     """`on_fatal` is told of an error after which nothing can be accepted."""
 
-    def __init__(self, log_writer: LogWriter, on_fatal: Callable[[Terminal], None]) -> None:
-        self._log, self._on_fatal = log_writer, on_fatal
+    def __init__(
+        self,
+        log_writer: LogWriter,
+        on_fatal: Callable[[Terminal], None],
+        beat: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._log, self._on_fatal, self._beat = log_writer, on_fatal, beat
         self._queue: deque[tuple[Source, Message] | Event] = deque()
         self._queued_bytes = 0
         self._lock = Lock()  # guards the sum
@@ -77,6 +85,7 @@ class Intake:
         self._thread = Thread(target=self._run, name="intake", daemon=True)
 
     def start(self) -> None:
+        self._beat()
         self._thread.start()
 
     def close(self, timeout: float) -> None:
@@ -114,7 +123,8 @@ class Intake:
         try:
             taken = 0.0
             while not self._closing or self._queue:
-                self._news.wait()
+                while not self._news.wait(IDLE_SECONDS):
+                    self._beat()
                 early = taken + _GATHER_SECONDS - time.perf_counter()
                 if early > 0 and not self._closing:
                     time.sleep(early)
@@ -128,6 +138,7 @@ class Intake:
 
     def _take_all(self) -> None:
         """Gives LSNs to what is there now."""
+        self._beat()
         gathered: dict[Source, list[Message]] = {}
         for _ in range(len(self._queue)):
             item = self._queue.popleft()
@@ -218,6 +229,7 @@ class Intake:
         None if the source is refused meanwhile, as it is when it sends more, or when the server stops.
         """
         while source.refusal is None:
+            self._beat()
             try:
                 return self._log.append(entry)
             except StorageFull as error:

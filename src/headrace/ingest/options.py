@@ -16,7 +16,7 @@ WATERMARK = "watermark"
 PER_LSN = "per-lsn"
 LONGEST_PRODUCER = 200
 
-_OPTIONS = ("producer", "levels", "acks", "resume_after")
+_OPTIONS = ("producer", "levels", "acks", "resume_after", "first_seq")
 _OF_A_MESSAGE = ("seq", "rows")
 _MOST_SEQ = 2**63
 
@@ -29,6 +29,8 @@ class Options:
     levels: tuple[Tier, ...] = tuple(Tier)
     by_watermark: bool = False
     resume_after: int | None = None
+    first_seq: int = 1
+    """Where the producer's numbers begin: from one that is not known, a first number above it is refused."""
     given: bool = False
     """Whether the client sent any: then it understands messages without a batch."""
 
@@ -81,13 +83,16 @@ def options_of(raw: dict[str, Any]) -> Options:
     resume_after = raw.get("resume_after")
     if resume_after is not None and not _is_count(resume_after):
         raise ConfigError(f"option resume_after is an LSN, not {resume_after!r}")
+    first_seq = raw.get("first_seq", 1)
+    if not _is_seq(first_seq):
+        raise ConfigError(f"option first_seq is an integer from 1 on, not {first_seq!r}")
     tiers = tuple(sorted({Tier.parse(level) for level in levels}))
-    return Options(producer, tiers, acks == WATERMARK, resume_after, given=True)
+    return Options(producer, tiers, acks == WATERMARK, resume_after, first_seq, given=True)
 
 
 def numbering_of(raw: dict[str, Any], rows_in_batch: int, has_producer: bool) -> Numbering:
     seq, rows = raw.get("seq", 0), raw.get("rows")
-    if "seq" in raw and (not _is_count(seq) or not 1 <= seq < _MOST_SEQ):
+    if "seq" in raw and not _is_seq(seq):
         raise ConfigError(f"seq is an integer from 1 on, not {seq!r}")
     if has_producer and not seq:
         raise ConfigError("a message of a producer needs a seq: the sequence number of its first write")
@@ -100,6 +105,10 @@ def numbering_of(raw: dict[str, Any], rows_in_batch: int, has_producer: bool) ->
     if sum(rows) != rows_in_batch:
         raise ConfigError(f"rows adds up to {sum(rows)}, but the batch has {rows_in_batch} rows")
     return Numbering(seq, rows)
+
+
+def _is_seq(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < _MOST_SEQ
 
 
 def _is_count(value: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -39,7 +40,14 @@ class Producer:
     """Of the numbers, which the intake alone moves on; and held from the look at the holder until its message
     is on the way there."""
 
+    @property
+    def last_lsn(self) -> int:
+        """Of its last write, or 0 if it has none."""
+        return self.runs[-1].lsn + self.runs[-1].count - 1 if self.runs else 0
+
     def wrote(self, seq: int, lsn: int, count: int, now_us: int) -> None:
+        if seq <= self.last_seq:  # it was forgotten, and began anew
+            self.runs.clear()
         self.last_seq = seq + count - 1
         self.seen_us = now_us
         if self.runs:
@@ -102,6 +110,8 @@ class Producers:
     def __init__(self, state: LogState) -> None:
         self._lock = Lock()  # so that nobody takes a producer over that is just being forgotten
         self._known: dict[tuple[str, str], Producer] = {}
+        self.forgotten_lsn = state.forgotten_lsn
+        """No producer was ever forgotten whose last write has a higher LSN than this."""
         for name, producer in state.producers.items():
             runs = [Run(producer.last_seq, producer.last_lsn, 1)]
             self._known[name] = Producer(producer.last_seq, producer.seen_us, runs)
@@ -127,15 +137,14 @@ class Producers:
                 with producer.lock:
                     producer.forget_until(lsn)
 
-    def forget_silent(self, now_us: int) -> None:
-        """As the log's state does, and for the same reason."""
+    def forget_silent(self, now_us: int, is_in_log: Callable[[tuple[str, str]], bool]) -> None:
+        """Forgets as the log's state does, and after it: or a restart would bring a producer back."""
         with self._lock:
-            self._forget_silent(now_us)
-
-    def _forget_silent(self, now_us: int) -> None:
-        for name, producer in list(self._known.items()):
-            if producer.holder is None and now_us - producer.seen_us > PRODUCER_SILENCE_US:
-                del self._known[name]
+            for name, producer in list(self._known.items()):
+                is_silent = producer.holder is None and now_us - producer.seen_us > PRODUCER_SILENCE_US
+                if is_silent and not is_in_log(name):
+                    self.forgotten_lsn = max(self.forgotten_lsn, producer.last_lsn)
+                    del self._known[name]
 
     def __len__(self) -> int:
         return len(self._known)

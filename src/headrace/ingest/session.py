@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import flight
 
-from headrace.errors import ConfigError, Fenced, HeadraceError, SchemaError
+from headrace.errors import ConfigError, Fenced, HeadraceError, SchemaError, StorageFull, UnknownProducer
 from headrace.ingest.acks import ACK_SCHEMA
 from headrace.ingest.announcer import Announcer
 from headrace.ingest.collections import Admission, Collections
@@ -90,6 +91,7 @@ class Session:
         self._options = Options()
         self._admission: Admission | None = None
         self._producer: Producer | None = None
+        self._is_unknown = False  # the producer, until it has begun
         self._announcer: Announcer | None = None
         self._check_access, self._checked_at = check_access, time.perf_counter()
         self._source: Source | None = None
@@ -151,6 +153,9 @@ class Session:
             if raw or self._options.producer
             else NO_NUMBERING
         )
+        if self._is_unknown:
+            self._refuse_a_past(numbering.seq)
+            self._is_unknown = False
         batch, size = self._checked(batch)
         self._unsynced_bytes += size
         message = Message(batch, numbering.rows, numbering.seq, size, arrived)
@@ -189,6 +194,7 @@ class Session:
             # What the holder before was let write gets its LSNs first: the new one counts on from there.
             self._wait_for_intake()
             with self._producer.lock:
+                self._is_unknown = not self._producer.last_seq
                 self._greet(announcer)
         else:
             self._greet(announcer)
@@ -200,6 +206,20 @@ class Session:
         announcer.say({"session": session})
         if self._producer is not None and self._options.resume_after is not None:
             announcer.resume(self._producer.after(self._options.resume_after))
+
+    def _refuse_a_past(self, seq: int) -> None:
+        """Raises if a producer that is not known has written before: to write on could double its rows."""
+        producer = self._options.producer
+        if seq > self._options.first_seq:
+            raise UnknownProducer(
+                f"the server does not know producer {producer!r} in collection {self.collection!r}, which "
+                f"goes on at sequence number {seq}: one that is silent for seven days is forgotten, so what "
+                "it sent before may be there or not; look for it, and send what is missing as another "
+                "producer. A new one begins with 1, or says with the option first_seq where it does",
+                producer=producer,
+                collection=self.collection,
+                first_seq=seq,
+            )
 
     def _wait_for_intake(self) -> None:
         taken = self._services.intake.mark()
@@ -292,7 +312,8 @@ class Session:
             raise self._source.refusal  # not all that it brought was written
         self._announcer.finish()
         while not self._announcer.join(_JOIN_POLL_SECONDS):
-            self._raise_if_over()
+            with suppress(StorageFull):  # that concerns who still writes
+                self._raise_if_over()
         if self._announcer.is_broken:
             raise flight.FlightCancelledError("the acknowledgements could not be sent")
 

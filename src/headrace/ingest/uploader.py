@@ -9,6 +9,7 @@ from threading import Condition, Thread
 
 from headrace.errors import Terminal, Transient
 from headrace.faults import reached
+from headrace.ingest.heartbeats import IDLE_SECONDS
 from headrace.ingest.store import SegmentStore
 from headrace.wal.segments import Segment
 
@@ -16,6 +17,9 @@ log = logging.getLogger(__name__)
 
 _FIRST_RETRY_SECONDS = 0.1
 _LAST_RETRY_SECONDS = 5.0
+LONGEST_SILENCE_SECONDS = 300.0
+"""Between two beats a segment is put, or read and compared: a few requests, each of which the store may take
+half a minute for, and two more attempts."""
 
 
 class Uploader:
@@ -35,8 +39,9 @@ class Uploader:
         prove: Callable[[], None] | None = None,
         on_uploaded: Callable[[Segment], None],
         on_fatal: Callable[[Terminal], None],
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
-        self._store, self._term, self._prove = store, term, prove
+        self._store, self._term, self._prove, self._beat = store, term, prove, beat
         self._on_uploaded, self._on_fatal = on_uploaded, on_fatal
         self._waiting: deque[tuple[Segment, bool]] = deque()
         self._changed = Condition()
@@ -46,6 +51,7 @@ class Uploader:
         self._thread = Thread(target=self._run, name="uploader", daemon=True)
 
     def start(self) -> None:
+        self._beat()
         self._thread.start()
 
     def add(self, segment: Segment, may_be_there: bool = False) -> None:
@@ -53,6 +59,11 @@ class Uploader:
         with self._changed:
             self._waiting.append((segment, may_be_there))
             self._changed.notify_all()
+
+    @property
+    def backlog(self) -> int:
+        """How many segments wait."""
+        return len(self._waiting)
 
     @property
     def is_idle(self) -> bool:
@@ -68,7 +79,8 @@ class Uploader:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closing)
+                while not self._changed.wait_for(lambda: self._waiting or self._closing, IDLE_SECONDS):
+                    self._beat()
                 if self._closing:
                     return
                 segment, may_be_there = self._waiting[0]
@@ -96,6 +108,7 @@ class Uploader:
         """Until it is there; False if the uploader is closed before that."""
         pause = _FIRST_RETRY_SECONDS
         while True:
+            self._beat()
             try:
                 if self._prove is not None:
                     self._prove()

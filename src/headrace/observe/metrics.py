@@ -156,10 +156,19 @@ class ServerCollector(Collector):
             ("epoch", "The same as headrace_term, by its older name.", health["term"]),
             ("log_bytes", "Segments that wait for object storage or Iceberg.", health["log_bytes"]),
             ("log_limit_bytes", "No stream is read while log_bytes is above this.", self._log_limit_bytes),
+            ("disk_free_bytes", "Free on the disk of the log.", health["disk_free_bytes"]),
+            ("disk_needed_bytes", "No write is taken while less is free.", health["disk_needed_bytes"]),
             ("waiting_bytes", "Accepted and not yet written to the disk.", health["waiting_bytes"]),
         ):
             if value is not None:
                 yield _gauge(name, described, value=int(value))
+        ages = _gauge("heartbeat_age_seconds", "How long ago the task showed a sign of life.", ["task"])
+        for task, age in health["heartbeat_ages"].items():
+            ages.add_metric([task], age)
+        backlogs = _gauge("backlog_segments", "Segments that wait for the task.", ["task"])
+        for task, segments in health["backlogs"].items():
+            backlogs.add_metric([task], segments)
+        yield from (ages, backlogs)
 
 
 class AccessCollector(Collector):

@@ -37,5 +37,10 @@ class Files:
         finally:
             os.close(descriptor)
 
+    def room(self, folder: Path) -> tuple[int, int]:
+        """How many bytes are free on the disk of a folder, and how many it has."""
+        told = os.statvfs(folder)
+        return told.f_bavail * told.f_frsize, told.f_blocks * told.f_frsize
+
     def close(self, descriptor: int) -> None:
         os.close(descriptor)

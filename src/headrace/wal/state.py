@@ -7,7 +7,7 @@ segment's first record says is what reading all segments before it would have sa
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -82,6 +82,8 @@ class LogState:
     """LSNs that were or may have been given away, and whose writes died with a process or a disk."""
     committed: dict[str, Committed] = field(default_factory=dict)
     """As last heard; a table may be ahead of it."""
+    forgotten_lsn: int = 0
+    """No producer was ever forgotten whose last write has a higher LSN than this."""
     collection_bytes: dict[str, int] = field(default_factory=dict)
     """Size of each collection in the log."""
 
@@ -96,12 +98,26 @@ class LogState:
         self.collections[collection.name] = collection
         self.collection_bytes[collection.name] = len(collection.encode())
 
-    def forget_silent(self) -> None:
-        """Drops producers that have not been heard of for too long."""
+    def without_silent(self) -> LogState:
+        """Leaves out producers that were silent for too long, and whose writes are all committed."""
         before = self.uptime_us - PRODUCER_SILENCE_US
-        silent = [name for name, producer in self.producers.items() if producer.seen_us < before]
-        for name in silent:
-            del self.producers[name]
+        silent = {
+            name: producer.last_lsn
+            for name, producer in self.producers.items()
+            if producer.seen_us < before and producer.last_lsn <= self._committed_lsn(name[0])
+        }
+        if not silent:
+            return self
+        kept = {name: producer for name, producer in self.producers.items() if name not in silent}
+        return replace(self, producers=kept, forgotten_lsn=max(self.forgotten_lsn, *silent.values()))
+
+    def forget_as(self, written: LogState) -> None:
+        """Forgets whom a state leaves out, once that is on the disk: a crash must not bring them back after
+        they were told that nobody knows them."""
+        self.producers, self.forgotten_lsn = written.producers, written.forgotten_lsn
+
+    def _committed_lsn(self, collection: str) -> int:
+        return self.committed[collection].lsn if collection in self.committed else 0
 
     def encode(self) -> bytes:
         """As it stands in the log. Each collection is encoded for itself, as it was when it was declared: in
@@ -116,6 +132,7 @@ class LogState:
                     [*name, producer.last_seq, producer.last_lsn, producer.seen_us]
                     for name, producer in self.producers.items()
                 ],
+                "forgotten_lsn": self.forgotten_lsn,
                 "lost": self.lost,
                 "committed": [[name, at.lsn, at.snapshot_id] for name, at in self.committed.items()],
             }
@@ -123,7 +140,10 @@ class LogState:
 
     @staticmethod
     def from_json(raw: dict[str, Any]) -> LogState:
-        """Before there was an uptime, producers had times of the clock on the wall; they count as of now."""
+        """Before there was an uptime, producers had times of the clock on the wall; they count as of now.
+
+        Before there was a `forgotten_lsn`, anybody may have been forgotten.
+        """
         collections = [CollectionState.from_json(collection) for collection in raw["collections"]]
         has_uptime = "uptime_us" in raw
         return LogState(
@@ -135,6 +155,7 @@ class LogState:
                 (collection, producer): ProducerState(last_seq, last_lsn, seen_us if has_uptime else 0)
                 for collection, producer, last_seq, last_lsn, seen_us in raw["producers"]
             },
+            forgotten_lsn=raw.get("forgotten_lsn", raw["last_lsn"]),
             lost=[(first, last) for first, last in raw["lost"]],
             committed={name: Committed(lsn, snapshot) for name, lsn, snapshot in raw["committed"]},
             collection_bytes={collection.name: len(collection.encode()) for collection in collections},

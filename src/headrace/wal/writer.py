@@ -34,6 +34,9 @@ _LOADED = 4  # messages of a group that mean that more are coming
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FIRST_RETRY_SECONDS = 0.05
 _LAST_RETRY_SECONDS = 1.0
+_IDLE_SECONDS = 1.0
+LONGEST_SILENCE_SECONDS = 30.0
+"""Between two beats there is one group to write and sync, or a segment to begin, with the log's state."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,8 @@ class LogLimits:
 class LogWriter:
     """Gives every write its LSN and makes it durable.
 
-    `on_durable(lsn)`, `on_sealed(segment)` and `on_failing(reason or None)` are called on the log's own
-    thread, the first only after the sync that makes it true has returned.
+    `on_durable(lsn)`, `on_sealed(segment)`, `on_failing(reason or None)` and `beat()` are called on the log's
+    own thread, the first only after the sync that makes it true has returned.
     """
 
     def __init__(
@@ -70,13 +73,14 @@ class LogWriter:
         on_sealed: Callable[[Segment], None],
         on_failing: Callable[[str | None], None] = lambda _: None,
         may_seal: Callable[[], bool] = lambda: True,
+        beat: Callable[[], None] = lambda: None,
         limits: LogLimits | None = None,
         files: Files | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder, self._term, self._number, self._state = folder, term, number, state
         self._on_durable, self._on_sealed, self._on_failing = on_durable, on_sealed, on_failing
-        self._may_seal, self._limits = may_seal, limits or LogLimits()
+        self._may_seal, self._beat, self._limits = may_seal, beat, limits or LogLimits()
         self._files, self._clock = files or Files(), clock
         self._began_at, self._uptime_before_us = clock(), state.uptime_us
         self._changed = Condition()  # guards what the callers' threads share with the log's
@@ -120,6 +124,7 @@ class LogWriter:
             if error.errno not in _FULL:
                 raise
             self._fail(error)
+        self._beat()
         self._thread.start()
 
     # What other threads call.
@@ -256,6 +261,7 @@ class LogWriter:
     def _next_group(self) -> list[Waiting] | None:
         """What to write next; nothing if it is only time to seal or to set numbers aside; None at the end."""
         with self._changed:
+            self._beat()
             while not self._waiting and not self._needs_numbers():
                 if self._closing:
                     return None
@@ -263,8 +269,9 @@ class LogWriter:
                 if self._seal_wanted or (pause is not None and pause <= 0):
                     break
                 self._asleep = True
-                self._changed.wait(pause)
+                self._changed.wait(_IDLE_SECONDS if pause is None else min(pause, _IDLE_SECONDS))
                 self._asleep = False
+                self._beat()
             if self._is_loaded and not self._closing and self._waiting_bytes < self._limits.group_bytes:
                 self._changed.wait_for(lambda: self._closing, self._limits.gather_seconds)
             group: list[Waiting] = []
@@ -361,7 +368,6 @@ class LogWriter:
         """Ends the current segment; it is handed on once the header of the next one says where it ends."""
         self._give_up_segment()
         self._state.uptime_us = self.uptime_us
-        self._state.forget_silent()
         header = SegmentHeader(
             self._term,
             self._number,
@@ -372,8 +378,9 @@ class LogWriter:
         )
         data = header.encode()
         has_state = self._since_state is None or self._since_state >= _STATE_SHARE * self._state.about_bytes
+        state = self._state.without_silent() if has_state else self._state
         if has_state:
-            data += frame(Kind.STATE, self._state.encode())
+            data += frame(Kind.STATE, state.encode())
         path = self._folder / segment_name(self._number)
         descriptor = self._files.create(path)
         try:
@@ -383,6 +390,7 @@ class LogWriter:
         except OSError:
             self._files.close(descriptor)
             raise
+        self._state.forget_as(state)
         self._descriptor, self._header, self._has_state = descriptor, header, has_state
         self._durable, self._first_write_at, self._encoder = len(data), None, SegmentEncoder()
         self._last_lsns, self._first_accepted_us = {}, None
@@ -417,6 +425,7 @@ class LogWriter:
         """Until it succeeds; False if the log is closed before that."""
         pause = _FIRST_RETRY_SECONDS
         while True:
+            self._beat()
             try:
                 action()
             except OSError as error:
