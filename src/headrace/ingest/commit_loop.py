@@ -165,7 +165,7 @@ class CommitLoop:
     def _ask_tables(self) -> None:
         """A crash may have come between a commit and the news of it, and anything else before the start."""
         unknown = self._unknown()
-        if unknown:
+        if unknown or not self._has_asked:  # even if there is none: the process starts before it is needed
             answer = self._process.watermarks(sorted(unknown), self._timeout, self._server.log_id)
             reached("tables asked")
             for name, at in answer.items():
