@@ -25,7 +25,8 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture
 def scanner(scenario: Scenario) -> Iterator[Scanner]:
-    with Scanner(scenario.settings) as scanner:
+    # However slow the machine is, no reader is taken for one that has stopped.
+    with Scanner(scenario.settings, patience=float("inf")) as scanner:
         yield scanner
 
 
