@@ -499,3 +499,14 @@ def test_a_segment_that_was_half_fetched_is_fetched_again(
     with running_engine(tmp_path / "data", store=store) as engine:
         engine.flush(Tier.COMMITTED, 60)
     assert iceberg.lsns["orders"] == lsns
+
+
+def test_a_log_that_came_from_the_store_starts_without_it_afterwards(
+    tmp_path: Path, iceberg: FakeIceberg, store: Store
+) -> None:
+    a_released_log(tmp_path / "data", store, 1, 2, 3)
+    shutil.rmtree(tmp_path / "data")
+    with running_engine(tmp_path / "data", store=store):
+        pass
+    with away(store), running_engine(tmp_path / "data", store=store) as engine:
+        write_all(engine, 4, level=Tier.LOCAL_DISK)

@@ -181,7 +181,10 @@ class DataFolder:
         return mark
 
     def _record(self, mark: LowWater, store: SegmentStore, term: int) -> LowWater:
-        """Writes down a mark where there is none: with one the first segment cannot get lost unnoticed."""
+        """Writes down a mark where there is none: with one the first segment cannot get lost unnoticed, and
+        the folder can start without its store."""
+        if mark.number:
+            low_water.write_file(self.path, mark)
         if mark.number or mark.first_segment > 1:
             return mark
         recorded = LowWaterMark(mark, self.path, store, term)

@@ -112,6 +112,17 @@ def read_file(folder: Path) -> LowWater | None:
         return None
 
 
+def write_file(folder: Path, mark: LowWater) -> bool:
+    """Returns False if the disk is full. The object is enough then, and what it releases makes room."""
+    try:
+        replace_file(folder / _FILE, mark.encode())
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return False
+    return True
+
+
 def remove_file(folder: Path) -> None:
     """For a folder that is about to hold another part of the log's life."""
     (folder / _FILE).unlink(missing_ok=True)
@@ -183,12 +194,5 @@ class LowWaterMark:
         return True
 
     def _write(self) -> None:
-        try:
-            replace_file(self._folder / _FILE, self._mark.encode())
-        except OSError as error:
-            # The object is enough, and what it releases makes room for the file.
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-        else:
-            self._is_written = True
+        self._is_written = write_file(self._folder, self._mark)
         reached("low water written")
