@@ -19,6 +19,7 @@ from pathlib import Path
 
 import click
 
+from devtools.pytest_reports import SEED_VARIABLE
 from devtools.running import REPOSITORY, failed_tests, interrupted_by_signals, run_logged
 from devtools.soak_profile import EXAMPLES as EXAMPLES_VARIABLE
 
@@ -29,8 +30,6 @@ Examples:
   python -m devtools.soak --rounds 3 --only properties --examples 5000 --anew
   python -m devtools.soak --record >> docs/development.md"""
 
-SEED = "HEADRACE_SOAK_SEED"
-"""Environment variable that tests/chance.py reads."""
 _STATE = ".soak.json"
 _INTERRUPTED = 130
 _NONE_SELECTED = 5  # pytest's exit code
@@ -70,7 +69,7 @@ def parts(examples: int, certify_minutes: float) -> list[Part]:
             {EXAMPLES_VARIABLE: str(examples)},
             ["tests"],
         ),
-        Part("kills and fuzzing", [*pytest, "-m", "soak"], {SEED: "{seed}"}, ["tests"]),
+        Part("kills and fuzzing", [*pytest, "-m", "soak"], {SEED_VARIABLE: "{seed}"}, ["tests"]),
         Part(
             "certification",
             [sys.executable, "-m", "devtools.certify", f"--soak={certify_minutes:g}", "--seed={seed}"],
