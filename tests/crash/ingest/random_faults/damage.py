@@ -133,6 +133,7 @@ def old_copy_restored(scene: Scene, _: random.Random) -> Outcome | None:
     lost = _everything_on_the_disk(scene) - kept.promises
     data = scene.server.data
     aside = data.with_name(f"{data.name}-newest")
+    remove(aside)
     data.rename(aside)
     copy(kept.path, data)
 
@@ -220,6 +221,7 @@ def _restored(part: str, place: Path | None, scene: Scene) -> Outcome | None:
     if kept is None or place is None or not store_is_sound(scene):
         return None
     aside = place.with_name(f"{place.name}-newest")
+    remove(aside)
     place.rename(aside)
     copy(kept.path, place)
 
@@ -292,4 +294,4 @@ def _noted(path: Path, scene: Scene) -> Path:
 
 def _synced(path: Path, scene: Scene) -> int:
     noted = _noted(path, scene)
-    return int(noted.read_text() or 0) if noted.exists() else 0
+    return int(noted.read_text()) if noted.exists() else 0

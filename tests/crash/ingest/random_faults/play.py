@@ -107,7 +107,7 @@ def _copy(part: str, scene: Scene) -> None:
         "store": scene.outside.objects,
     }[part]
     if place is not None:
-        scene.copies.make(part, place, scene.on_the_disk_only(), scene.starts)
+        scene.copies.make(part, place, scene.on_the_disk_only(), scene.life)
 
 
 def _kill(moment: str, draw: random.Random, scene: Scene) -> None:
@@ -177,14 +177,12 @@ def _come_back(outcome: Outcome, has_started: bool, step: Step, scene: Scene) ->
 
 def _goes_on(outcome: Outcome, scene: Scene) -> bool:
     """Whether it does; from then on it is known what is lost."""
-    if outcome.is_doubtful or outcome.lost or scene.lied_through is not None:
-        if not scene.comes_back():
-            return False
-        scene.released |= outcome.lost
-        if outcome.is_of_store:
-            lie_is_over(scene)
-        return True
-    scene.journal.await_news(Tier.LOCAL_DISK, is_over=lambda: not scene.server.is_running)
+    is_doubtful = outcome.is_doubtful or outcome.lost or scene.lied_through is not None
+    if not scene.comes_back(Tier.COMMITTED if is_doubtful else Tier.LOCAL_DISK):
+        return False
+    scene.released |= outcome.lost
+    if outcome.is_of_store:
+        lie_is_over(scene)
     return True
 
 

@@ -20,6 +20,7 @@ from headrace.certify.ingest.writers import Loader, ProducerLoader, StockLoader
 from headrace.client import connect
 from headrace.errors import HeadraceError, UnexpectedFailure, WriteLost
 from headrace.faults import Faults
+from headrace.model.lsn import RESERVED_AT_ONCE
 from headrace.model.tiers import Tier
 from tests.crash.ingest.random_faults.copies import Copies, Promise
 from tests.crash.ingest.random_faults.outside import Outside
@@ -43,6 +44,7 @@ class Scene:
         self.history: list[str] = []
         """What happened, to be shown if the run fails."""
         self.kills = self.starts = 0
+        self._block_before = -1
         self.released: set[Promise] = set()
         self.copies = Copies(outside.surroundings.folder)
         self.lied_through: int | None = None
@@ -99,8 +101,19 @@ class Scene:
             raise Broken(f"the server ended with {code} while it was at work:\n{self.server.log_tail()}")
 
     def begin(self) -> None:
+        self._block_before = self._last_block()
         self.starts += 1
         self.server.begin()
+
+    @property
+    def life(self) -> int:
+        """The last start after which a write is known to be on the disk."""
+        return self.starts if self._last_block() > self._block_before else self.starts - 1
+
+    def _last_block(self) -> int:
+        """Which of the blocks in which LSNs are reserved was begun last: a server that starts begins one."""
+        told = (dict(write.told).get(Tier.LOCAL_DISK, 0) for write in self.journal.so_far().values())
+        return max(told, default=0) // RESERVED_AT_ONCE
 
     def is_ready(self, seconds: float = DEADLINE_SECONDS) -> bool:
         """False if the server has ended, or has not come so far in time."""
@@ -149,11 +162,11 @@ class Scene:
         told = ((name, dict(write.told)) for name, write in self.journal.so_far().items())
         return {(name, at[Tier.LOCAL_DISK]) for name, at in told if max(at, default=None) is Tier.LOCAL_DISK}
 
-    def comes_back(self) -> bool:
-        """True once something that is written from now on is committed; False if the server refuses to."""
+    def comes_back(self, tier: Tier = Tier.COMMITTED) -> bool:
+        """True once something that is written from now on is at the tier; False if the server refuses to."""
         before, deadline = self.journal.so_far(), time.monotonic() + DEADLINE_SECONDS
         bad_since: float | None = None
-        while not self._has_committed_since(before):
+        while not self._has_told_since(before, tier):
             now = time.monotonic()
             problems = self._problems()
             if problems is None:
@@ -164,13 +177,13 @@ class Scene:
                     self.note(f"refused: {problems[:300]}")
                     return False
             if now > deadline:
-                raise Broken(f"nothing is committed any more, and the server says {problems!r}")
+                raise Broken(f"nothing reaches {tier.name} any more, and the server says {problems!r}")
             time.sleep(_LOOK_EVERY)
         return True
 
-    def _has_committed_since(self, before: Mapping[str, Write]) -> bool:
+    def _has_told_since(self, before: Mapping[str, Write], tier: Tier) -> bool:
         new = (write for name, write in self.journal.so_far().items() if name not in before)
-        return any(Tier.COMMITTED in dict(write.told) for write in new)
+        return any(tier in dict(write.told) for write in new)
 
     def _problems(self) -> str | None:
         """What the server says is wrong with it, in one text; None if nothing is."""

@@ -43,10 +43,10 @@ _DAMAGES = {
 }
 _MOMENTS = {"after a notice": 4, "at a point": 3, "parked at a point": 3}
 _COPIES = {"nothing": 5, "data": 3, "catalog": 2, "store": 1}
-_RESTORED = {"old copy restored": "data", "catalog restored": "catalog", "store restored": "store"}
+RESTORED = {"old copy restored": "data", "catalog restored": "catalog", "store restored": "store"}
 """Of which part a copy is needed."""
 # What comes of a lie and of a lost disk together is nobody's promise.
-_WITH_A_LIE = {"nothing", "power lost", "torn files", "folder moved", "folder copied"}
+WITH_A_LIE = {"nothing", "power lost", "torn files", "folder moved", "folder copied"}
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,9 @@ def steps(seed: int) -> Iterator[Step]:
         lasts = draw.random() < 0.4
         copies, moment, damage = (_drawn(some, draw) for some in (_COPIES, _MOMENTS, _DAMAGES))
         copies_first = draw.random() < 0.5
-        if trouble == "the store lies" and damage not in _WITH_A_LIE:
+        if trouble == "the store lies" and damage not in WITH_A_LIE:
             damage = "nothing"
-        if (part := _RESTORED.get(damage)) and part not in kept:
+        if (part := RESTORED.get(damage)) and part not in kept:
             copies, copies_first = part, True
         kept.add(copies)
         false_starts = draw.choices([0, 1, 2], [7, 2, 1])[0]
