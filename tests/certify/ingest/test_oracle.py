@@ -109,7 +109,7 @@ def test_a_promise_of_a_disk_that_was_lost_is_void_and_no_other() -> None:
     lose(ended, Tier.LOCAL_DISK)
     assert ended.findings(Tier.LOCAL_DISK, {("stock-1", 2)}) == []
     assert ended.findings(Tier.LOCAL_DISK, {("stock-1", 3), ("stock-2", 2)})
-    lose(ended, Tier.OBJECT_STORAGE)
+    ended.journal.told(ended.stock, 2, Tier.OBJECT_STORAGE)
     assert ended.findings(Tier.LOCAL_DISK, {("stock-1", 2)})
 
 
