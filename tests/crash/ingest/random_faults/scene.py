@@ -7,14 +7,16 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.exc import OperationalError
 
 from headrace.certify.ingest import clock, store_manners
 from headrace.certify.ingest.journal import Broken, Journal, Write
-from headrace.certify.ingest.oracle import some
+from headrace.certify.ingest.oracle import Ranges, some
 from headrace.certify.ingest.power import RECORDER
 from headrace.certify.ingest.writers import Loader, ProducerLoader, StockLoader
 from headrace.client import connect
@@ -201,17 +203,25 @@ class Scene:
         self.check_committed()
         if reused := self.journal.given_twice():
             raise Broken(f"LSNs of several writes: {some(reused)}")
-        with suppress(HeadraceError), connect(self.server.url) as client:
-            # Before the server is asked: what it says then has to be so already.
-            promised = {lsn: name for name, lsn in self._promises() if lsn}
-            lost = client.watermarks()["lost"]
-            broken = [
-                f"{lsn} ({name})"
-                for lsn, name in promised.items()
-                if any(first <= lsn <= last for first, last in lost)
-            ]
-            if broken:
-                raise Broken(f"LSNs that are lost, as the server says, and had been promised: {some(broken)}")
+        # Before the server is asked: what it says then has to be so already.
+        promised = {lsn: name for name, lsn in self._promises() if lsn}
+        lost = self._lost()
+        broken = [
+            f"{lsn} ({name})"
+            for lsn, name in promised.items()
+            if any(first <= lsn <= last for first, last in lost)
+        ]
+        if broken:
+            raise Broken(f"LSNs that are lost, as the server says, and had been promised: {some(broken)}")
+
+    def _lost(self) -> Ranges:
+        """As the server says, if it does: it may have been slow, and is asked again after the next kill."""
+        try:
+            with connect(self.server.url) as client:
+                ranges: Ranges = client.watermarks()["lost"]
+        except HeadraceError:
+            return []
+        return ranges
 
     def _promises(self) -> Iterator[Promise]:
         for name, write in self.journal.so_far().items():
@@ -231,15 +241,21 @@ class Scene:
         try:
             catalog = self.outside.surroundings.catalog()
             for collection, lsns in told.items():
-                table = catalog.load_table((self.outside.surroundings.namespace, collection))
-                scan = table.scan(f"_lsn >= {min(lsns.values())}", selected_fields=("id",))
-                there = set(scan.to_arrow().column("id").to_pylist())
+                there = self._ids(catalog, collection, min(lsns.values()))
                 early = [f"{name} as {lsn}" for name, lsn in lsns.items() if name not in there]
                 if early:
                     raise Broken(f"writes that were told to be committed too early: {some(early)}")
                 self._checked |= lsns.keys()
         except OperationalError:  # somebody holds SQLite's lock: looked at the next time
             return
+
+    def _ids(self, catalog: Catalog, collection: str, from_lsn: int) -> set[str]:
+        try:
+            table = catalog.load_table((self.outside.surroundings.namespace, collection))
+        except NoSuchTableError:
+            return set()
+        scan = table.scan(f"_lsn >= {from_lsn}", selected_fields=("id",))
+        return set(scan.to_arrow().column("id").to_pylist())
 
     def forget_commits(self) -> None:
         """The tables are those of an older day, which has other snapshots: rows count, not their names."""
