@@ -191,17 +191,16 @@ def object_damaged(scene: Scene, draw: random.Random) -> Outcome | None:
     kind = draw.choice(["cut off", "changed", "gone"])
     match kind:
         case "cut off":
-            os.truncate(path, draw.randrange(len(saved)))
+            _replace(path, saved[: draw.randrange(len(saved))])
         case "changed":
             place = draw.randrange(SEGMENT_HEADER_BYTES, len(saved))
-            path.write_bytes(
-                saved[:place] + bytes([saved[place] ^ 1 << draw.randrange(8)]) + saved[place + 1 :]
-            )
+            flipped = bytes([saved[place] ^ 1 << draw.randrange(8)])
+            _replace(path, saved[:place] + flipped + saved[place + 1 :])
         case _:
             path.unlink()
 
     def undo() -> None:
-        path.write_bytes(saved)
+        _replace(path, saved)
 
     return Outcome(undo, is_doubtful=True, text=f"{path.name} is {kind}")
 
@@ -295,3 +294,10 @@ def _noted(path: Path, scene: Scene) -> Path:
 def _synced(path: Path, scene: Scene) -> int:
     noted = _noted(path, scene)
     return int(noted.read_text()) if noted.exists() else 0
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """With a file of its own: the server's may be the same one under another name."""
+    aside = path.with_name(f"{path.name}.aside")
+    aside.write_bytes(data)
+    aside.replace(path)

@@ -12,44 +12,13 @@ from headrace.faults import Action
 from headrace.model.tiers import Tier
 from tests.crash.ingest.random_faults.damage import DAMAGES, Outcome, lie_is_over, remove_lies
 from tests.crash.ingest.random_faults.outside import Outside
+from tests.crash.ingest.random_faults.points import COMMITTER_POINTS, SERVER_POINTS
 from tests.crash.ingest.random_faults.scene import Scene
 from tests.crash.ingest.random_faults.schedule import Step, steps
-from tests.crash.ingest.random_faults.troubles import COMMITTER_POINTS, TROUBLES
+from tests.crash.ingest.random_faults.troubles import TROUBLES
 
-POINTS = (
-    "wal creating",
-    "wal writing",
-    "wal written",
-    "wal syncing",
-    "wal synced",
-    "uploader putting",
-    "object putting",
-    "object put",
-    "object synced",
-    "owner checking",
-    "uploader put",
-    "commits asking",
-    "commits answered",
-    "wal removing",
-    "wal removed",
-    "segment removed",
-)
-START_POINTS = (
-    "log opening",
-    "term claiming",
-    "term claimed",
-    "segment fetching",
-    "segment fetched",
-    "identity writing",
-    "identity written",
-    "wal creating",
-    "wal written",
-    "uploader putting",
-    "committer started",
-    "tables asked",
-)
 # Bounds of waits for something that need not come while there is trouble.
-_A_WHILE = 4.0
+_A_WHILE = 3.0
 _LOOK_EVERY = 0.01
 
 
@@ -116,11 +85,11 @@ def _kill(moment: str, draw: random.Random, scene: Scene) -> None:
         scene.journal.hears(tier, draw.randint(1, 60), _A_WHILE)
         time.sleep(draw.random() * (0.3 if tier is Tier.COMMITTED else 0.05))
     elif moment == "at a point":
-        point = draw.choice(POINTS)
+        point = draw.choice(SERVER_POINTS)
         scene.faults.arm(point, Action.LOSE, _occurrence(point, draw))
         _await(lambda: not scene.server.is_running)
     else:
-        point = draw.choice(POINTS + COMMITTER_POINTS[1:])
+        point = draw.choice(SERVER_POINTS + COMMITTER_POINTS)
         scene.faults.arm(point, Action.PARK, _occurrence(point, draw))
         _await(lambda: point in scene.faults.parked)
         scene.journal.hears(Tier.MEMORY, draw.randint(1, 10), 0.5)
@@ -136,7 +105,7 @@ def _occurrence(point: str, draw: random.Random) -> int:
 def _start_falsely(draw: random.Random, scene: Scene) -> None:
     """Starts a server that is killed on the way, if it does not refuse before that."""
     if draw.random() < 0.5:
-        point = draw.choice(START_POINTS)
+        point = draw.choice(SERVER_POINTS)
         scene.faults.arm(point, Action.LOSE, draw.randint(1, 2))
         scene.begin()
         _await(lambda: not scene.server.is_running)

@@ -16,18 +16,11 @@ from headrace.model.tiers import Tier
 from headrace.testing.freezing import freeze
 from tests.crash.ingest.committers import committers_of
 from tests.crash.ingest.random_faults.damage import lie_is_over
+from tests.crash.ingest.random_faults.points import COMMITTER_POINTS
 from tests.crash.ingest.random_faults.scene import Scene
 
 Trouble = Callable[[Scene, random.Random], AbstractContextManager[None]]
 
-COMMITTER_POINTS = (
-    "committer started",
-    "committer read",
-    "committer written",
-    "committer committing",
-    "committer committed",
-    "committer answering",
-)
 _DAY = 86_400
 _STEPS = (-400 * _DAY, -30 * _DAY, -3600, -2, 3600, 8 * _DAY, 30 * _DAY, 400 * _DAY)
 # Bounds of waits for something that need not come.
@@ -141,7 +134,7 @@ def committer_frozen(scene: Scene, draw: random.Random) -> Iterator[None]:
 @contextmanager
 def committer_killed(scene: Scene, draw: random.Random) -> Iterator[None]:
     if draw.random() < 0.5:
-        point = draw.choice(COMMITTER_POINTS[1:])
+        point = draw.choice(COMMITTER_POINTS)
         scene.faults.arm(point, Action.LOSE)
         _await(lambda: point in scene.faults.fired)
     else:
@@ -180,7 +173,7 @@ TROUBLES: dict[str, Trouble] = {
     "the server is frozen": frozen,
     "the committer is frozen": committer_frozen,
     "the committer is killed": committer_killed,
-    "the committer is slow": slow_at(*COMMITTER_POINTS[1:]),
+    "the committer is slow": slow_at(*COMMITTER_POINTS),
     "the clock is set": clock_stepped,
 }
 
