@@ -51,13 +51,13 @@ def nothing(_: Scene, __: random.Random) -> Outcome:
 
 
 def power_lost(scene: Scene, _: random.Random) -> Outcome:
-    return Outcome(text=f"{lose_power(scene.log, scene.faults)} bytes")
+    return Outcome(text=f"{lose_power(scene.segments, scene.faults)} bytes")
 
 
 def torn(scene: Scene, draw: random.Random) -> Outcome:
     """Of what was not synced some reached the disk, and not always the beginning of it."""
     done = []
-    for path in segment_files(scene.log):
+    for path in segment_files(scene.segments):
         size, synced = path.stat().st_size, _synced(path, scene)
         if size <= synced:
             continue
@@ -78,7 +78,7 @@ def moved(scene: Scene, draw: random.Random) -> Outcome:
     """To another place of the same disk."""
     before = scene.server.data
     after = before.with_name(f"data-{scene.starts}-{draw.randrange(100)}")
-    for path in segment_files(scene.log):
+    for path in segment_files(scene.segments):
         with suppress(FileNotFoundError):
             _noted(path, scene).rename(_noted(after / "wal" / path.name, scene))
     before.rename(after)
@@ -147,7 +147,7 @@ def old_copy_restored(scene: Scene, _: random.Random) -> Outcome | None:
 
 def segments_lost(scene: Scene, draw: random.Random) -> Outcome | None:
     """Some of the oldest or of the middle, or the newest, if the store has it."""
-    files = segment_files(scene.log)
+    files = segment_files(scene.segments)
     uploaded = [path for path in files if number_of(path) <= _newest_object(scene)]
     if not uploaded:
         return None
@@ -182,7 +182,7 @@ def object_damaged(scene: Scene, draw: random.Random) -> Outcome | None:
     folder = scene.outside.objects
     if folder is None:
         return None
-    both = [folder / "wal" / path.name for path in segment_files(scene.log)]
+    both = [folder / "wal" / path.name for path in segment_files(scene.segments)]
     both = [path for path in both if path.exists()]
     if not both:
         return None
@@ -259,14 +259,14 @@ def store_is_sound(scene: Scene) -> bool:
 
 def lie_is_over(scene: Scene) -> None:
     """Whatever the store was given until now may be missing or cut off there."""
-    files = segment_files(scene.log)
+    files = segment_files(scene.segments)
     scene.lied_through = max([*_objects(scene), *map(number_of, files)], default=0) + 1
 
 
 def remove_lies(scene: Scene) -> None:
     """Has the server put again whatever it still has."""
     if scene.outside.objects is not None:
-        for path in segment_files(scene.log):
+        for path in segment_files(scene.segments):
             (scene.outside.objects / "wal" / path.name).unlink(missing_ok=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 import signal
@@ -28,6 +29,8 @@ from tests.crash.ingest.random_faults.copies import Copies, Promise
 from tests.crash.ingest.random_faults.outside import Outside
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
+log = logging.getLogger(__name__)
+
 # What never heals by itself, so that it need not be waited for.
 _FINAL = re.compile("took over|already has another segment|ahead of this log|old copy|damaged|--accept-loss")
 _REFUSING_SECONDS = 15.0
@@ -43,6 +46,7 @@ class Scene:
         self.journal = Journal()
         self.faults = Faults(outside.surroundings.folder / "faults")
         self.faults.load(RECORDER, clock.MODULE, store_manners.MODULE, *modules)
+        self._began = time.monotonic()
         self.history: list[str] = []
         """What happened, to be shown if the run fails."""
         self.kills = self.starts = 0
@@ -81,12 +85,14 @@ class Scene:
                 writer.stop()
 
     def note(self, text: str) -> None:
-        self.history.append(f"  {self.kills:3} kills: {text}")
+        line = f"{time.monotonic() - self._began:6.1f} s {self.kills:3} kills: {text}"
+        self.history.append(line)
+        log.info("%s", line)
 
     # The server.
 
     @property
-    def log(self) -> Path:
+    def segments(self) -> Path:
         return self.server.data / "wal"
 
     def kill(self) -> None:
