@@ -62,9 +62,9 @@ def _play(step: Step, scene: Scene) -> None:
             scene.note(f"{step.damage}: {outcome}")
         for _ in range(step.false_starts):
             _start_falsely(draw, scene)
-        has_started = _start_in_trouble(scene) if step.lasts else False
+        has_begun = _start_in_trouble(scene) if step.lasts else False
     scene.faults.clear()
-    _come_back(outcome, has_started, step, scene)
+    _come_back(outcome, has_begun, step, scene)
 
 
 def _copy(part: str, scene: Scene) -> None:
@@ -126,14 +126,15 @@ def _start_in_trouble(scene: Scene) -> bool:
     return scene.server.is_running
 
 
-def _come_back(outcome: Outcome, has_started: bool, step: Step, scene: Scene) -> None:
+def _come_back(outcome: Outcome, has_begun: bool, step: Step, scene: Scene) -> None:
     """Now that the trouble is over, the server goes on, unless it may refuse to because of the damage."""
-    if not has_started:
+    is_ready = has_begun and scene.is_ready()
+    if not is_ready:
         if step.lasts and not (outcome.undo or outcome.needs_store or "store is away" in step.trouble):
             raise Broken(f"the server did not start:\n{scene.server.log_tail()}")
-        if not scene.server.is_running:
-            scene.begin()
-    if scene.is_ready() and _goes_on(outcome, scene):
+        scene.begin()
+        is_ready = scene.is_ready()
+    if is_ready and _goes_on(outcome, scene):
         if outcome.is_of_tables:
             scene.forget_commits()
     else:
