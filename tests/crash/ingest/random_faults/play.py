@@ -132,6 +132,8 @@ def _come_back(outcome: Outcome, has_begun: bool, step: Step, scene: Scene) -> N
     if not is_ready:
         if step.lasts and not (outcome.undo or outcome.needs_store or "store is away" in step.trouble):
             raise Broken(f"the server did not start:\n{scene.server.log_tail()}")
+        if scene.server.is_running:
+            raise Broken(f"the server does not come to an end of its start:\n{scene.server.log_tail()}")
         scene.begin()
         is_ready = scene.is_ready()
     if is_ready and _goes_on(outcome, scene):
