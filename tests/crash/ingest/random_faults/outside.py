@@ -34,7 +34,9 @@ class Outside:
     catalog_file: Path | None = None
     """The file that is the catalog, if it is one."""
     blocked: list[str] = field(default_factory=list)
-    """Outages of the catalog that last at the moment: it cannot be asked what it has."""
+    """Outages that last at the moment, in which the tables cannot be read."""
+    clock_goes_ahead: bool = True
+    """False if the catalog takes no commit of a clock that is behind the one of the last commit."""
 
 
 def folders_of(surroundings: Surroundings) -> Outside:
@@ -58,23 +60,27 @@ def servers(surroundings: Surroundings, to_store: Proxy, to_catalog: Proxy) -> O
     blocked: list[str] = []
     return Outside(
         surroundings,
-        {"refuses": lambda: _refusing(to_store), "stalls": lambda: _stalled(to_store)},
+        {
+            "refuses": lambda: _noted(blocked, _refusing(to_store)),
+            "stalls": lambda: _noted(blocked, _stalled(to_store)),
+        },
         {
             "refuses": lambda: _noted(blocked, _refusing(to_catalog)),
             "stalls": lambda: _noted(blocked, _stalled(to_catalog)),
         },
         blocked=blocked,
+        clock_goes_ahead=False,
     )
 
 
 @contextmanager
 def _noted(blocked: list[str], outage: AbstractContextManager[None]) -> Iterator[None]:
     with outage:
-        blocked.append("catalog")
+        blocked.append("outage")
         try:
             yield
         finally:
-            blocked.remove("catalog")
+            blocked.remove("outage")
 
 
 @contextmanager
