@@ -23,6 +23,8 @@ _MOST_BYTES = 1 << 16
 _GIGABYTE = 1 << 30
 _MEMORY_WANTED = 4 * _GIGABYTE
 
+SEED_VARIABLE = "HEADRACE_SOAK_SEED"
+"""Environment variable that random tests take their seed from."""
 SERVERS_USED = pytest.StashKey[dict[str, Server]]()
 """Shared servers that this process has used, by kind."""
 _STARTS = pytest.StashKey[list[tuple[str, float]]]()
@@ -199,7 +201,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _command_again(nodeid: str) -> str:
-    variables = [f"{name}={os.environ[name]}" for name in ("CI", ORDER_VARIABLE) if name in os.environ]
+    names = ("CI", ORDER_VARIABLE, SEED_VARIABLE)
+    variables = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
     python = os.path.relpath(sys.executable)
     return shlex.join([*variables, python, "-m", "pytest", nodeid])
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import click
 
+from devtools.pytest_reports import SEED_VARIABLE
 from devtools.running import REPOSITORY, failed_tests, interrupted_by_signals, run_logged
 from devtools.soak_profile import EXAMPLES as EXAMPLES_VARIABLE
 
@@ -29,9 +30,8 @@ Examples:
   python -m devtools.soak --rounds 3 --only properties --examples 5000 --anew
   python -m devtools.soak --record >> docs/development.md"""
 
-SEED = "HEADRACE_SOAK_SEED"
-"""Environment variable that tests/chance.py reads."""
 _STATE = ".soak.json"
+_FAULTS = "tests/crash/ingest/test_random_faults.py"
 _INTERRUPTED = 130
 _NONE_SELECTED = 5  # pytest's exit code
 
@@ -70,11 +70,31 @@ def parts(examples: int, certify_minutes: float) -> list[Part]:
             {EXAMPLES_VARIABLE: str(examples)},
             ["tests"],
         ),
-        Part("kills and fuzzing", [*pytest, "-m", "soak"], {SEED: "{seed}"}, ["tests"]),
+        Part(
+            "kills and fuzzing",
+            [*pytest, "-m", "soak", f"--ignore={_FAULTS}"],
+            {SEED_VARIABLE: "{seed}"},
+            ["tests"],
+        ),
+        *(
+            Part(f"random faults {number}", [*pytest, "-m", "soak"], {SEED_VARIABLE: "{seed}"}, tests)
+            for number, tests in enumerate(random_faults(), 1)
+        ),
         Part(
             "certification",
             [sys.executable, "-m", "devtools.certify", f"--soak={certify_minutes:g}", "--seed={seed}"],
         ),
+    ]
+
+
+def random_faults() -> list[list[str]]:
+    """Returns the runs of a thousand kills in tenths, each of which is a part: they take an hour and more."""
+    return [
+        [
+            *(f"{_FAULTS}::test_many_kills_in_folders[{run}]" for run in range(4 * tenth, 4 * tenth + 4)),
+            f"{_FAULTS}::test_many_kills_on_real_servers[{tenth}]",
+        ]
+        for tenth in range(10)
     ]
 
 

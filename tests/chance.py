@@ -5,4 +5,8 @@ from __future__ import annotations
 import os
 import random
 
-SOAK_SEED = int(os.environ.get("HEADRACE_SOAK_SEED") or random.SystemRandom().randrange(1 << 31))
+from devtools.pytest_reports import SEED_VARIABLE
+
+SOAK_SEED = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(1 << 31))
+# For the command that repeats a test.
+os.environ[SEED_VARIABLE] = str(SOAK_SEED)

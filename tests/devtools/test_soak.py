@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from devtools import soak
 from devtools.soak import Done, Part, State, main, markdown, parts
+from tests.crash.ingest.test_random_faults import KILLS, RUNS_IN_FOLDERS, RUNS_ON_SERVERS
 
 PRINTED = "import sys; print('seed', sys.argv[1]);"
 
@@ -74,13 +75,24 @@ def test_minutes_count_those_of_earlier_calls(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_the_command_that_shows_a_failure_again() -> None:
-    properties, killed, certified = parts(10, 2.5)
+    properties, killed, *_, certified = parts(10, 2.5)
     assert properties.again(7, ["tests/a.py::test_it[a b]"]).endswith(
         "-m pytest -p no:cacheprovider -p devtools.soak_profile --hypothesis-profile=soak"
         " --hypothesis-seed=7 -m hypothesis 'tests/a.py::test_it[a b]'"
     )
     assert killed.again(7).startswith("HEADRACE_SOAK_SEED=7 ")
     assert certified.again(7).endswith("-m devtools.certify --soak=2.5 --seed=7")
+
+
+def test_a_round_has_a_thousand_kills_by_random_faults_in_parts_that_resume() -> None:
+    tenths = [one.whole for one in parts(10, 2.5) if one.name.startswith("random faults")]
+    chosen = [test for tenth in tenths for test in tenth]
+    known = {
+        *(f"test_many_kills_in_folders[{number}]" for number in range(RUNS_IN_FOLDERS)),
+        *(f"test_many_kills_on_real_servers[{number}]" for number in range(RUNS_ON_SERVERS)),
+    }
+    assert {test.partition("::")[2] for test in chosen} == known
+    assert KILLS * len(chosen) == 1000
 
 
 def test_a_state_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -37,19 +37,11 @@ class IngestProcess:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.data = data
+        """May be changed while the server does not run."""
         self.port, self._port_lock = draw_port()
         self.url = f"grpc://127.0.0.1:{self.port}"
-        serve = command or (sys.executable, "-m", "headrace", "serve")
-        self._command = [
-            *serve,
-            "--data",
-            str(data),
-            "--port",
-            str(self.port),
-            "--metrics-port",
-            "0",
-            *options,
-        ]
+        self._serve = list(command or (sys.executable, "-m", "headrace", "serve"))
+        self._options = ["--port", str(self.port), "--metrics-port", "0", *options]
         self._environment = {**os.environ, **(environment or {})}
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed at the end of the block
         self._process: subprocess.Popen[bytes] | None = None
@@ -63,9 +55,8 @@ class IngestProcess:
     def begin(self) -> None:
         """Starts it, and returns at once."""
         self._began = os.fstat(self._log.fileno()).st_size
-        self._process = subprocess.Popen(
-            self._command, stdout=self._log, stderr=self._log, env=self._environment
-        )
+        command = [*self._serve, "--data", str(self.data), *self._options]
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, env=self._environment)
         end_with_us(self._process.pid)
 
     def wait_until_ready(self, timeout: float = _START_SECONDS) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace.certify.ingest.journal import Journal, Write
-from headrace.certify.ingest.oracle import EndState, Finding, Found
+from headrace.certify.ingest.oracle import EndState, Finding, Found, Released
 from headrace.errors import WriteLost
 from headrace.model.tiers import Tier
 
@@ -37,10 +37,10 @@ class Ended:
             names.discard(name)
         self.found.names = {lsn: names for lsn, names in self.found.names.items() if names}
 
-    def findings(self, binding: Tier) -> list[Finding]:
+    def findings(self, binding: Tier, released: Released = ()) -> list[Finding]:
         said = {lsn: "COMMITTED" if lsn in self.found.names else "LOST" for lsn in self.journal.given}
         state = EndState(self.journal, self.found, self.lost, said, self.early)
-        return state.findings_of_memory() if binding is Tier.MEMORY else state.findings(binding)
+        return state.findings_of_memory() if binding is Tier.MEMORY else state.findings(binding, released)
 
 
 def lose(ended: Ended, told: Tier) -> None:
@@ -102,6 +102,15 @@ def test_a_tier_is_not_held_to_what_only_a_lower_one_was_told() -> None:
     ended = Ended()
     lose(ended, Tier.LOCAL_DISK)
     assert ended.findings(Tier.OBJECT_STORAGE) == []
+
+
+def test_a_promise_of_a_disk_that_was_lost_is_void_and_no_other() -> None:
+    ended = Ended()
+    lose(ended, Tier.LOCAL_DISK)
+    assert ended.findings(Tier.LOCAL_DISK, {("stock-1", 2)}) == []
+    assert ended.findings(Tier.LOCAL_DISK, {("stock-1", 3), ("stock-2", 2)})
+    ended.journal.told(ended.stock, 2, Tier.OBJECT_STORAGE)
+    assert ended.findings(Tier.LOCAL_DISK, {("stock-1", 2)})
 
 
 def test_a_promise_is_not_taken_back_by_saying_that_it_is_lost() -> None:

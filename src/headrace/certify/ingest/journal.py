@@ -60,6 +60,11 @@ class Journal:
         with self._changed:
             return dict(self.writes)
 
+    def given_twice(self) -> list[tuple[int, set[str]]]:
+        """LSNs that several writes were told to have, so far."""
+        with self._changed:
+            return [(lsn, set(names)) for lsn, names in self.given.items() if len(names) > 1]
+
     def told(self, write: Write, lsn: int, tier: Tier, snapshot_id: int | None = None) -> None:
         with self._changed:
             if lsn:

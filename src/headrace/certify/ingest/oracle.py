@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -16,6 +16,8 @@ from headrace.errors import WriteLost
 from headrace.model.tiers import Tier
 
 Ranges = Sequence[Sequence[int]]
+Released = Collection[tuple[str, int]]
+"""Writes by name, with the LSN under which they were told to be at LOCAL_DISK, whose disk was lost since."""
 
 
 @dataclass
@@ -69,16 +71,18 @@ class EndState:
     early: Sequence[Write]
     """Whose notice names a snapshot that they were not in."""
 
-    def findings(self, binding: Tier) -> list[Finding]:
+    def findings(self, binding: Tier, released: Released = ()) -> list[Finding]:
         """What was told, at the binding tier or above, is so, and nothing else is.
 
         Everything with a producer is there once, or its client was told that it is lost before it got there.
         """
         found, writes = self.found, self.journal.writes.values()
         there = [write for write in writes if write.name in found.places]
-        promised = [(write, lsn) for write in writes for lsn in _promised(write, binding)]
+        promised = [(write, lsn) for write in writes for lsn in _promised(write, binding, released) if lsn]
         missing = [
-            write for write in writes if _must_be_there(write, binding) and write.name not in found.places
+            write
+            for write in writes
+            if _must_be_there(write, binding, released) and write.name not in found.places
         ]
         moved = [write for write, lsn in promised if lsn not in found.lsns(write.name)]
         broken = [lsn for _, lsn in promised if self._is_lost(lsn)]
@@ -163,15 +167,19 @@ def _is_whole(write: Write, found: Found) -> bool:
     ]
 
 
-def _must_be_there(write: Write, binding: Tier) -> bool:
-    return any(tier >= binding for tier in write.told) or (
+def _must_be_there(write: Write, binding: Tier, released: Released) -> bool:
+    return bool(_promised(write, binding, released)) or (
         write.is_once and not isinstance(write.error, WriteLost)
     )
 
 
-def _promised(write: Write, binding: Tier) -> set[int]:
+def _promised(write: Write, binding: Tier, released: Released) -> set[int]:
     """LSNs that it must be found under; 0 stands for one that is no longer remembered."""
-    return {lsn for tier, lsn in write.told.items() if tier >= binding and lsn}
+    return {
+        lsn
+        for tier, lsn in write.told.items()
+        if tier >= binding and (tier > Tier.LOCAL_DISK or (write.name, lsn) not in released)
+    }
 
 
 def _is_doubled(write: Write, found: Found) -> bool:

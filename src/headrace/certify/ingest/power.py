@@ -18,7 +18,7 @@ def lose_power(log: Path, faults: Faults) -> int:
     taken = 0
     for path in segment_files(log):
         noted = faults.folder / "synced" / quote(str(path), safe="")
-        synced = int(noted.read_text() or 0) if noted.exists() else 0
+        synced = int(noted.read_text()) if noted.exists() else 0
         before = path.stat().st_size
         if before > synced:
             os.truncate(path, synced)

@@ -26,12 +26,20 @@ _create, _sync, _recovery_sync, _fetch = Files.create, Files.sync, recovery._syn
 
 def _note(path: Path) -> None:
     if path not in _failed:
-        (_FOLDER / quote(str(path), safe="")).write_text(str(path.stat().st_size))
+        _write(path, path.stat().st_size)
+
+
+def _write(path: Path, length: int) -> None:
+    """Whole, or not at all: the server may be killed at any moment."""
+    file = _FOLDER / quote(str(path), safe="")
+    aside = file.with_name("new")
+    aside.write_text(str(length))
+    aside.replace(file)
 
 
 def _created(self: Files, path: Path) -> int:
     descriptor = _paths_of(_create(self, path), path)
-    (_FOLDER / quote(str(path), safe="")).write_text("0")
+    _write(path, 0)
     return descriptor
 
 

@@ -52,6 +52,11 @@ class Loader(threading.Thread):
         """For a server that will not answer any more."""
         self._done.set()
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it has no stream, so that it hears nothing until a server answers it again."""
+        raise NotImplementedError
+
     def run(self) -> None:
         try:
             self._write_all()
@@ -88,6 +93,10 @@ class ProducerLoader(Loader):
         if self._writer is not None:
             with suppress(HeadraceError):
                 self._writer.close(0)
+
+    @property
+    def is_cut_off(self) -> bool:
+        return self._writer is not None and self._writer.trouble is not None
 
     def _write_all(self) -> None:
         reconnect = Reconnect(first_pause=0.05, longest_pause=0.2, give_up_after=None)
@@ -130,6 +139,11 @@ class StockLoader(Loader):
     def __init__(self, name: str, url: str, collection: str, journal: Journal, pause: float = 0.01) -> None:
         super().__init__(name, url, collection, journal, pause)
         self.errors: deque[Exception] = deque(maxlen=100)
+        self._listener: threading.Thread | None = None
+
+    @property
+    def is_cut_off(self) -> bool:
+        return self._listener is None or not self._listener.is_alive()
 
     def _write_all(self) -> None:
         while not self._done.is_set():
@@ -144,7 +158,9 @@ class StockLoader(Loader):
             descriptor = flight.FlightDescriptor.for_path("streaming_write", self._collection)
             writer, reader = client.do_exchange(descriptor)
             sent: deque[Write] = deque()
-            listener = threading.Thread(target=self._listen, args=(reader, sent), daemon=True)
+            listener = self._listener = threading.Thread(
+                target=self._listen, args=(reader, sent), daemon=True
+            )
             listener.start()
             try:
                 writer.begin(SCHEMA)
