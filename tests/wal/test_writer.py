@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from headrace.errors import ServerUnavailable, StorageFull
+from headrace.errors import ServerUnavailable, StorageFull, Terminal
 from headrace.wal.groups import WriteStream
 from headrace.wal.records import Kind, Writes
 from headrace.wal.recovery import recover
@@ -477,3 +477,10 @@ def test_a_producer_is_forgotten_only_once_the_disk_knows(tmp_path: Path) -> Non
         disk.let_go()
         wait_until(lambda: not state.producers)
         assert state.forgotten_lsn == 1
+
+
+def test_a_disk_that_fails_at_the_start_is_named_in_one_sentence(tmp_path: Path) -> None:
+    disk = Disk()
+    disk.sync_errors = [BROKEN]
+    with pytest.raises(Terminal, match=r"the disk of .* refuses writes \(Input/output error\): free space"):
+        OpenLog(tmp_path, files=disk)

@@ -122,7 +122,7 @@ class LogWriter:
             self._begin_segment()
         except OSError as error:
             if error.errno not in _FULL:
-                raise
+                raise Terminal(self._refusal(error)) from error
             self._fail(error)
         self._beat()
         self._thread.start()
@@ -451,15 +451,16 @@ class LogWriter:
             log.warning("closing a segment that failed: %s", error)
 
     def _fail(self, error: OSError) -> None:
-        reason = (
-            f"the disk of {self._folder} refuses writes ({error.strerror or error}): free space or mend it"
-        )
+        reason = self._refusal(error)
         if self._failure != reason:
             log.error("%s", reason)
         with self._changed:
             self._failure = reason
             self._changed.notify_all()
         self._on_failing(reason)
+
+    def _refusal(self, error: OSError) -> str:
+        return f"the disk of {self._folder} refuses writes ({error.strerror or error}): free space or mend it"
 
     def _heal(self) -> None:
         if self._failure is not None:
