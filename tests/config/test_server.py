@@ -18,7 +18,7 @@ from headrace.config import (
     load_config,
 )
 from headrace.errors import ConfigError
-from headrace.ingest.engine import EngineSettings
+from headrace.ingest.engine_settings import EngineSettings
 from headrace.ingest.server import TlsFiles
 from headrace.ingest.session import SessionLimits
 from headrace.wal.writer import LogLimits

@@ -18,7 +18,8 @@ from pyarrow import flight
 
 from headrace.errors import EndpointUnavailable, HeadraceError
 from headrace.ingest.access import Access
-from headrace.ingest.engine import Engine, EngineSettings
+from headrace.ingest.engine import Engine
+from headrace.ingest.engine_settings import EngineSettings
 from headrace.ingest.iceberg.errors import TableMoved
 from headrace.ingest.iceberg.jobs import CommitJob
 from headrace.ingest.server import IngestServer, Listen
@@ -170,6 +171,10 @@ class FakeIceberg:
         if self.problem:
             raise self.problem
         return {name: self.committed.get(name, Committed(0)) for name in collections}
+
+    def positions(self, _log_id: str, collections: Iterable[str], timeout: float) -> dict[str, LogPosition]:
+        answers = self.watermarks(collections, timeout, _log_id)
+        return {name: at.position for name, at in answers.items() if isinstance(at, Committed)}
 
     def commit(self, job: CommitJob, _timeout: float) -> dict[str, Committed | HeadraceError]:
         self.jobs.append(job)

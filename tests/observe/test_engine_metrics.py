@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyarrow import flight
 
 from headrace.ingest.access import Access
-from headrace.ingest.engine import EngineSettings
+from headrace.ingest.engine_settings import EngineSettings
 from headrace.ingest.server import IngestServer, Listen
 from headrace.observe.http import ObserveServer
 from headrace.observe.metrics import metrics_registry

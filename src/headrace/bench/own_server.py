@@ -13,7 +13,7 @@ from threading import Event
 from headrace.bench.tether import Tether
 from headrace.client import connect
 from headrace.ingest.access import Access
-from headrace.ingest.engine import EngineSettings
+from headrace.ingest.engine_settings import EngineSettings
 from headrace.ingest.server import IngestServer, Listen
 from headrace.model.tiers import Tier
 

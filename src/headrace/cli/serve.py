@@ -16,7 +16,7 @@ from headrace.cli.logs import LOG_FORMATS, setup_logging
 from headrace.cli.signals import StopSignal
 from headrace.config import HeadraceConfig, Part, ServeSettings, check_exposure, load_config
 from headrace.ingest.access import Access
-from headrace.ingest.engine import EngineSettings
+from headrace.ingest.engine_settings import EngineSettings
 from headrace.ingest.server import IngestServer, Listen
 from headrace.observe.http import ObserveServer
 from headrace.observe.metrics import metrics_registry

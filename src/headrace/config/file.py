@@ -17,7 +17,7 @@ from headrace.config.reading import Origin, Wrong
 from headrace.config.server import IngestConfig, ServeConfig, ServeSettings, StoreConfig
 from headrace.config.values import FilePath, Location, Options, Section, text_for
 from headrace.errors import ConfigError
-from headrace.ingest.engine import EngineSettings
+from headrace.ingest.engine_settings import EngineSettings
 from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog
 from headrace.ingest.session import SessionLimits
 from headrace.ingest.yaml_files import YamlFile, read_marked_yaml

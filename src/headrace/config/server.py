@@ -11,7 +11,7 @@ from pydantic import Field
 
 from headrace.config.values import FilePath, Pause, Seconds, Section, Size, Text, Url
 from headrace.errors import ConfigError
-from headrace.ingest.engine import EngineSettings
+from headrace.ingest.engine_settings import EngineSettings
 from headrace.ingest.server import TlsFiles
 from headrace.ingest.session import SessionLimits
 from headrace.wal.writer import LogLimits

@@ -127,6 +127,17 @@ class DataFolder:
             )
         return mark
 
+    def prove_late(self, store: SegmentStore, identity: Identity, newest: int) -> LowWater | None:
+        """Does so for a server that has already taken writes to the disk."""
+        try:
+            return self.prove(store, identity, newest)
+        except OldCopy as error:
+            raise OldCopy(
+                f"{error.message}: restart the server, and it goes on from object storage in a new term; "
+                "what only this disk has is lost then, and put aside",
+                fence=identity.term,
+            ) from None
+
     def _go_on(
         self, identity: Identity, store: SegmentStore, on_writes: OnWrites, ask_tables: AskTables | None
     ) -> Opened:

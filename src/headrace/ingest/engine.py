@@ -6,30 +6,30 @@ import logging
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from headrace.errors import HeadraceError, ServerUnavailable, StorageFull, Terminal, Transient, WriteTimeout
+from headrace.errors import HeadraceError, ServerUnavailable, StorageFull, Terminal, WriteTimeout
 from headrace.ingest import cleaner, commit_loop, disk_space, intake, uploader
 from headrace.ingest.cleaner import Cleaner
 from headrace.ingest.collections import Collections
 from headrace.ingest.commit_loop import CommitLoop, ServerRun
-from headrace.ingest.data_folder import DataFolder, OldCopy
+from headrace.ingest.data_folder import DataFolder
 from headrace.ingest.disk_space import DiskSpace, shares_disk
+from headrace.ingest.engine_settings import EngineSettings
 from headrace.ingest.heartbeats import Heartbeats
 from headrace.ingest.iceberg.committer import CommitterProcess
-from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog, kept_on_host
+from headrace.ingest.iceberg.settings import embedded_catalog, kept_on_host
 from headrace.ingest.intake import Intake
 from headrace.ingest.low_water import LowWaterMark
 from headrace.ingest.options import Options
-from headrace.ingest.producers import Producer, Producers, Run
-from headrace.ingest.progress import Progress, now_us
+from headrace.ingest.producers import Producer, Producers, Run, collect_into
+from headrace.ingest.progress import Progress, now_us, tier_of
 from headrace.ingest.segment_index import SegmentIndex, is_committed
-from headrace.ingest.session import Services, Session, SessionLimits
+from headrace.ingest.session import Services, Session
 from headrace.ingest.statistics import Statistics
 from headrace.ingest.store import SegmentStore
 from headrace.ingest.table_history import TableCheck
@@ -37,33 +37,11 @@ from headrace.ingest.uploader import Uploader
 from headrace.model.tiers import Tier
 from headrace.wal import writer as log_writer
 from headrace.wal.files import Files
-from headrace.wal.position import LogPosition
-from headrace.wal.records import Writes
 from headrace.wal.segments import Segment
 from headrace.wal.state import Committed, Range
-from headrace.wal.writer import LogLimits, LogWriter
+from headrace.wal.writer import LogWriter
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class EngineSettings:
-    data: Path
-    store_url: str = ""
-    """Empty: a folder in the data folder."""
-    store_options: Mapping[str, Any] = field(default_factory=dict)
-    catalog: CatalogSettings | None = None
-    """None: SQLite and a warehouse in the data folder."""
-    commit_interval: float = 5.0
-    commit_timeout: float = 300.0
-    most_log_bytes: int = 16 << 30
-    """No stream is read while the segments that wait for object storage or Iceberg have this size."""
-    free_bytes: int = 256 << 20
-    """No write is taken while less than this is free on the log's disk, see `DiskSpace`."""
-    log: LogLimits = field(default_factory=LogLimits)
-    session: SessionLimits = field(default_factory=SessionLimits)
-    accept_loss: frozenset[str] = frozenset()
-    """What a person has given up, each as an error has named it: `log:3-5`, or `orders:1-90`."""
 
 
 class Engine:
@@ -87,7 +65,9 @@ class Engine:
             self._store = store or SegmentStore(url, settings.store_options)
             runs: dict[tuple[str, str], list[Run]] = defaultdict(list)
             opened = self._folder.open_log(
-                self._store, _run_collector(runs), partial(_positions, committer, settings.commit_timeout)
+                self._store,
+                collect_into(runs),
+                partial(committer.positions, timeout=settings.commit_timeout),
             )
         except BaseException:
             committer.close()
@@ -310,7 +290,7 @@ class Engine:
     ) -> dict[int, str]:
         watermarks = self.watermarks(collection, may_see)
         lost = self.lost(collection=collection)
-        return {lsn: _tier_of(lsn, watermarks, lost) for lsn in lsns}
+        return {lsn: tier_of(lsn, watermarks, lost) for lsn in lsns}
 
     def flush(self, tier: Tier, timeout: float) -> None:
         """Returns when everything that was accepted before the call is at the tier."""
@@ -425,15 +405,7 @@ class Engine:
         self._cleaner.clean()
 
     def _prove(self, newest: int) -> None:
-        """Raises if the store, which did not answer at the start, has more of this term than the log has."""
-        try:
-            self._mark.adopt(self._folder.prove(self._store, self._identity, newest))
-        except OldCopy as error:
-            raise OldCopy(
-                f"{error.message}: restart the server, and it goes on from object storage in a new term; "
-                "what only this disk has is lost then, and put aside",
-                fence=self._identity.term,
-            ) from None
+        self._mark.adopt(self._folder.prove_late(self._store, self._identity, newest))
 
     def _stop_accepting(self, error: Terminal) -> None:
         log.critical("%s", error.message)
@@ -511,31 +483,3 @@ class Engine:
             "watermarks": self.watermarks(collection),
             "survives": self.survives,
         }
-
-
-def _tier_of(lsn: int, watermarks: dict[str, int], lost: Sequence[Range]) -> str:
-    if any(first <= lsn <= last for first, last in lost):
-        return "LOST"
-    if lsn <= 0 or lsn > watermarks[Tier.MEMORY.name]:
-        return "UNKNOWN"
-    return max(tier for tier in Tier if lsn <= watermarks[tier.name] or tier is Tier.MEMORY).name
-
-
-def _positions(
-    committer: CommitterProcess, timeout: float, log_id: str, collections: Iterable[str]
-) -> dict[str, LogPosition]:
-    """Returns how far the tables are, for a log that must know it before it goes on."""
-    answers = committer.watermarks(collections, timeout, log_id)
-    for answer in answers.values():
-        if isinstance(answer, Transient):
-            raise answer
-    # What is wrong with a table itself does not go away: it is said when its collection is to be committed.
-    return {name: answer.position for name, answer in answers.items() if isinstance(answer, Committed)}
-
-
-def _run_collector(runs: dict[tuple[str, str], list[Run]]) -> Any:
-    def collect(collection: str, writes: Writes) -> None:
-        if writes.producer:
-            runs[collection, writes.producer].append(Run(writes.first_seq, writes.first_lsn, writes.count))
-
-    return collect

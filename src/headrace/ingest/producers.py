@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
 
+from headrace.wal.records import Writes
 from headrace.wal.state import PRODUCER_SILENCE_US, LogState
 
 # Runs beyond this are forgotten, oldest first: a resent write older than that is still recognised, but is
@@ -148,3 +149,13 @@ class Producers:
 
     def __len__(self) -> int:
         return len(self._known)
+
+
+def collect_into(runs: dict[tuple[str, str], list[Run]]) -> Callable[[str, Writes], None]:
+    """Returns what notes down the runs of producers as a log is read."""
+
+    def collect(collection: str, writes: Writes) -> None:
+        if writes.producer:
+            runs[collection, writes.producer].append(Run(writes.first_seq, writes.first_lsn, writes.count))
+
+    return collect

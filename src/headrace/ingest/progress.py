@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from threading import Condition
 from typing import Protocol
 
 from headrace.model.tiers import Tier
-from headrace.wal.state import Committed
+from headrace.wal.state import Committed, Range
 
 # Enough to tell when each write of the last seconds got there; older ones get the time of the oldest kept.
 _MOST_ADVANCES = 4096
@@ -123,6 +123,15 @@ class Progress:
             listener.wake()
         with self._moved:
             self._moved.notify_all()
+
+
+def tier_of(lsn: int, watermarks: Mapping[str, int], lost: Iterable[Range]) -> str:
+    """Returns how far a write is: a tier, LOST, or UNKNOWN for a number that was never given away."""
+    if any(first <= lsn <= last for first, last in lost):
+        return "LOST"
+    if lsn <= 0 or lsn > watermarks[Tier.MEMORY.name]:
+        return "UNKNOWN"
+    return max(tier for tier in Tier if lsn <= watermarks[tier.name] or tier is Tier.MEMORY).name
 
 
 def now_us() -> int:

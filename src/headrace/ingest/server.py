@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from headrace.errors import ConfigError
 from headrace.ingest.access import Access
-from headrace.ingest.engine import Engine, EngineSettings
+from headrace.ingest.engine import Engine
+from headrace.ingest.engine_settings import EngineSettings
 from headrace.ingest.flight_server import FlightServer
 from headrace.ingest.iceberg.scanner import Scanner
 from headrace.ingest.reads import Reads

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Transient
 from headrace.ingest.iceberg.errors import CommitterDied
 from headrace.ingest.iceberg.jobs import CommitJob
 from headrace.ingest.iceberg.parent import Child, ChildGone, python_module
@@ -55,6 +55,17 @@ class CommitterProcess:
     def commit(self, job: CommitJob, timeout: float = 300) -> dict[str, Outcome]:
         """For each of the job's collections how far it is now, or what is wrong with it."""
         return self._call({"commit": job.to_json()}, timeout)
+
+    def positions(self, log_id: str, collections: Iterable[str], timeout: float) -> dict[str, LogPosition]:
+        """Returns where the tables are, for a log that must know it before it goes on: all have to answer.
+
+        What is wrong with a table itself does not go away; it is told when its collection is committed.
+        """
+        answers = self.watermarks(collections, timeout, log_id)
+        for answer in answers.values():
+            if isinstance(answer, Transient):
+                raise answer
+        return {name: answer.position for name, answer in answers.items() if isinstance(answer, Committed)}
 
     def kill(self) -> None:
         """Ends the process at once, even while another thread waits for its answer."""
