@@ -19,6 +19,7 @@ from headrace.errors import (
     SchemaError,
     ServerUnavailable,
     StorageFull,
+    Terminal,
     Unauthorized,
     WriteTimeout,
 )
@@ -531,6 +532,6 @@ def test_a_disk_that_cannot_be_written_at_all_is_told_at_the_start(
     tmp_path: Path, iceberg: FakeIceberg
 ) -> None:
     engine = Engine(settings_for(tmp_path), files=Disk(create_errors=[errno.EROFS]))
-    with pytest.raises(OSError, match="Read-only file system"):
+    with pytest.raises(Terminal, match="Read-only file system"):
         engine.start()
     engine.close()
