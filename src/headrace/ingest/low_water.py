@@ -98,11 +98,6 @@ class LowWater:
         """False if an older version has removed segments, which recorded nothing about it."""
         return self.number > 0 or self.first_segment == 1
 
-    def needed(self, collection: str) -> int:
-        """The least LSN that the table of a collection must be at."""
-        mark = self.tables.get(collection)
-        return 0 if mark is None else mark.needed
-
 
 def read_file(folder: Path) -> LowWater | None:
     path = folder / _FILE
