@@ -65,7 +65,7 @@ class Opened:
 
 
 class DataFolder:
-    """Held by one process at a time. `given_up` names what a person has given up: see `_complete`."""
+    """Held by one process at a time. `given_up` names what a person has given up: see `_give_up`."""
 
     def __init__(self, path: Path, given_up: Collection[str] = ()) -> None:
         self.path = path

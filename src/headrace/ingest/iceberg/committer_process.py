@@ -1,8 +1,9 @@
 """The process that commits: answers a line of JSON on stdout to each on stdin.
 
 The first line is the settings of the catalog. Then come requests: `{"id": 1, "watermarks": {...}}` and
-`{"id": 2, "commit": {...}}`. Answers: `{"id": 2, "outcomes": {"orders": {"lsn": 7, "snapshot_id": 1}}}`, with
-`{"error": {...}}` for a collection that has one, or `{"id": 2, "error": {...}}`.
+`{"id": 2, "commit": {...}}`. Answers have an outcome for each collection, `{"id": 2, "outcomes": {"orders":
+{"lsn": 7, "snapshot_id": 1, "position": {...}}}}`, with `{"error": {...}}` for one that has one, or they are
+`{"id": 2, "error": {...}}`.
 """
 
 from __future__ import annotations
