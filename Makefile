@@ -4,20 +4,35 @@ PYTHON ?=
 BIN := .venv/bin
 # Newer than what it depends on when .venv is complete and up to date.
 STAMP := .venv/.up-to-date
+# The same for the Rust part, which is built again when its sources change.
+NATIVE := .venv/.native-up-to-date
+RUST_SOURCES := $(shell find native -name target -prune -o -type f \( -name '*.rs' -o -name 'Cargo.*' \) -print)
+IN_WORKSPACE := --manifest-path native/Cargo.toml --workspace --locked --offline
+# With the locks and atomics of loom, which tries them in every order. Apart, so that nothing else is compiled anew.
+LOOM := RUSTFLAGS='--cfg loom' cargo
+IN_CORE := --manifest-path native/Cargo.toml --package headrace-core --target-dir native/target/loom --locked --offline
 # The tests start hundreds of Python processes, each of which would compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fetch demo test-fast test test-full soak lint lock proto bench certify clean
+.PHONY: help setup fetch demo wheel test-fast test-native test test-full soak lint lock proto bench certify clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
-setup: $(STAMP) ## make .venv with everything in it (PYTHON=... chooses the interpreter)
+setup: $(STAMP) $(NATIVE) ## make .venv with everything in it (PYTHON=... chooses the interpreter)
 
 $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 	@PYTHON='$(PYTHON)' tools/setup.sh
+	@touch $@ $(NATIVE)
+
+$(NATIVE): $(RUST_SOURCES) | $(STAMP)
+	@tools/setup.sh native
 	@touch $@
+
+wheel: setup ## build a wheel into dist/, which works without this folder
+	@PATH="$$PWD/$(BIN):$$PATH" CARGO_NET_OFFLINE=true $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+		--no-build-isolation --wheel-dir dist .
 
 demo: setup ## the whole product: made-up orders into a view, with kill -9, compared with DuckDB
 	@HEADRACE_JARS_CACHE="$${HEADRACE_JARS_CACHE:-$(CURDIR)/.jars}" $(BIN)/headrace demo
@@ -34,10 +49,14 @@ fetch: setup ## download the servers and jars that the tests need, about 320 MB,
 test-fast: setup ## the inner loop, about a minute: no servers, no Spark, no processes
 	$(PYTEST) $(SHORT) -m 'not processes and not full and not soak'
 
-test: lint fetch ## what CI runs, about ten minutes: style, types, every boundary, a kill for every promise
+test-native: setup ## the tests of the Rust part alone
+	cargo test --quiet --release $(IN_WORKSPACE)
+	$(LOOM) test --quiet $(IN_CORE) --lib loom_
+
+test: lint fetch test-native ## what CI runs, about ten minutes: style, types, every boundary, a kill for every promise
 	$(PYTEST) $(SHORT) -m 'not full and not soak'
 
-test-full: lint fetch ## everything, up to an hour: all kill tables, certification, a cluster, Spark 4.1
+test-full: lint fetch test-native ## everything, up to an hour: all kill tables, certification, a cluster, Spark 4.1
 	$(PYTEST) -m 'not soak'
 	tools/test_spark41.sh
 
@@ -48,6 +67,9 @@ lint: setup ## check style and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	cargo fmt --manifest-path native/Cargo.toml --all --check
+	cargo clippy --quiet --release $(IN_WORKSPACE) --all-targets -- -D warnings
+	$(LOOM) clippy --quiet $(IN_CORE) --lib --tests -- -D warnings
 
 lock: setup ## write the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --all-extras --group dev \
@@ -66,6 +88,9 @@ bench: setup ## measure everything that docs/benchmarks.md has figures of
 	$(BIN)/python -m benchmarks.postgres
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.ingest
+	$(BIN)/python -m benchmarks.sustained
+	$(BIN)/python -m benchmarks.idle_streams
+	$(BIN)/python -m benchmarks.restart
 	$(BIN)/python -m benchmarks.pipeline
 	$(BIN)/python -m benchmarks.sinks
 
@@ -76,5 +101,6 @@ certify: setup ## try every guarantee with faults, and write what held to docs/
 		--json docs/certification.json --html docs/certification.html --markdown docs/certification.md
 
 clean: ## remove .venv, caches, downloads and builds
-	rm -rf .venv .jars .pytest_cache .mypy_cache .ruff_cache .hypothesis .soak.json dist build
+	rm -rf .venv .jars .pytest_cache .mypy_cache .ruff_cache .hypothesis .soak.json dist build native/target
+	rm -f src/headrace/_native.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,8 +1,6 @@
 """`headrace bench ingest` with a Kafka broker of its own as a peer.
 
-python -m benchmarks.ingest [options of headrace bench ingest]
-
-Scenario 1 is run three times by turns, and the run in the middle counts.
+python -m benchmarks.ingest [words and options of headrace bench ingest]
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ def main() -> None:
     try:
         with KafkaBroker() as broker:
             ingest.main(
-                ["--kafka", broker.bootstrap, "--runs", "3", *sys.argv[1:]],
+                ["--kafka", broker.bootstrap, *sys.argv[1:]],
                 prog_name="python -m benchmarks.ingest",
                 standalone_mode=False,
             )

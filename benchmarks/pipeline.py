@@ -31,8 +31,8 @@ from benchmarks.pipeline_input import EPOCHS, Orders, content_of, execute
 from benchmarks.pipeline_overhead import Overhead
 from devtools.postgres_server import PostgresServer
 from headrace.pipeline.progress import EpochProgress
-from headrace.pipeline.session import SparkSettings, make_session
-from headrace.pipeline.spark_lines import Needs
+from headrace.spark.lines import Needs
+from headrace.spark.session import SparkSettings, make_session
 
 CONTENDERS: dict[str, type[Contender]] = {
     "ours": Ours,

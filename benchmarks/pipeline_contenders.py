@@ -31,7 +31,7 @@ from benchmarks.pipeline_input import (
 )
 from headrace.connectors.postgres.connections import connect
 from headrace.errors import HeadraceError
-from headrace.pipeline.combine import combiner
+from headrace.pipeline.combine.combiner import combiner
 from headrace.pipeline.guarantee import Compiled
 from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.runner import Runner
@@ -43,7 +43,7 @@ from headrace.pipeline.settings import (
     PipelineSettings,
     Trigger,
 )
-from headrace.pipeline.spark_catalogs import catalog_conf
+from headrace.spark.catalogs import catalog_conf
 
 SHARDS = 2
 _UPDATES = ", ".join(f"{name} = excluded.{name}" for name in VALUES)

@@ -31,13 +31,13 @@ from benchmarks.sink_peers import PEERS, Peer, Stage
 from devtools.kafka_broker import KafkaBroker
 from headrace.ingest.iceberg.settings import embedded_catalog
 from headrace.objects import ObjectStore
-from headrace.pipeline.jars import Jar, fetch_jars
 from headrace.pipeline.recovery_log import Decision, RecoveryLog
-from headrace.pipeline.session import SparkSettings, make_session
-from headrace.pipeline.spark_catalogs import catalog_conf, needs_of
-from headrace.pipeline.spark_lines import Needs
 from headrace.sinks.contract import Epoch, RowSink
 from headrace.sinks.registry import find_sink
+from headrace.spark.catalogs import catalog_conf, needs_of
+from headrace.spark.jars import Jar, fetch_jars
+from headrace.spark.lines import Needs
+from headrace.spark.session import SparkSettings, make_session
 
 GOAL = 0.8
 QUICK_ROWS = 100_000

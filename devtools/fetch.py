@@ -18,7 +18,7 @@ from devtools.iceberg_rest import IcebergRestCatalog
 from devtools.kafka_broker import KafkaBroker
 from devtools.s3_server import S3Server
 from headrace.errors import HeadraceError
-from headrace.pipeline.spark_lines import installed_line, jars_for
+from headrace.spark.lines import installed_line, jars_for
 
 
 def downloads() -> dict[str, Callable[[], object]]:

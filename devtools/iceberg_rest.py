@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from devtools.java_server import JavaServer, http_status, java_command, write_properties
 from devtools.s3_server import S3Server
-from headrace.pipeline.jars import Jar, fetch_jars, pyspark_jars
+from headrace.spark.jars import Jar, fetch_jars, pyspark_jars
 
 _ICEBERG = "1.11.0"  # the last with a tests jar, which has the adapter
 _JETTY = "12.1.8"

@@ -10,7 +10,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from devtools.server import Server
-from headrace.pipeline.java import find_java
+from headrace.spark.jars import find_java
 
 _LISTENING = "0A"
 

@@ -18,9 +18,9 @@ from devtools.java_server import JavaServer, java_command, write_properties
 from devtools.ports import free_port
 from devtools.server import ServerError, environment
 from headrace.errors import EndpointUnavailable
-from headrace.pipeline.jars import Jar, fetch_jars
-from headrace.sinks.kafka_calls import find_topic
-from headrace.sinks.kafka_options import ClientOptions
+from headrace.kafka.admin import find_topic
+from headrace.kafka.config import ClientOptions
+from headrace.spark.jars import Jar, fetch_jars
 
 _JARS = [
     Jar("org.apache.kafka", "kafka_2.13", "4.3.1"),

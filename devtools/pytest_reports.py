@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from devtools.free_memory import free_memory
 from devtools.processes import tail_of
 from devtools.pytest_scheduling import ORDER_VARIABLE
 from devtools.server import Server, starts
@@ -165,7 +166,7 @@ def pytest_report_header() -> list[str]:
     lines = []
     if order := os.environ.get(ORDER_VARIABLE):
         lines.append(f"files in random order: {ORDER_VARIABLE}={order}")
-    if (free := _free_memory()) < _MEMORY_WANTED:
+    if (free := free_memory()) < _MEMORY_WANTED:
         lines.append(
             f"There are {free / _GIGABYTE:.1f} GB of free memory; the tests with Spark and servers want"
             f" {_MEMORY_WANTED / _GIGABYTE:.0f}, and with less they may fail."
@@ -209,10 +210,3 @@ def _command_again(nodeid: str) -> str:
 
 def _shortened(command: str, most: int = 300) -> str:
     return command if len(command) <= most else f"{command[: most // 2]} ... {command[-most // 2 :]}"
-
-
-def _free_memory() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) << 10
-    return sys.maxsize

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from devtools.java_server import JavaServer, http_status, java_command, write_properties
-from headrace.pipeline.jars import Jar, fetch_jars
+from headrace.spark.jars import Jar, fetch_jars
 
 _JARS = [Jar("org.gaul", "s3proxy", "4.1.0", "jar-with-dependencies")]
 # Outside of this, the server says that there is no such bucket.

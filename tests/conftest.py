@@ -152,8 +152,8 @@ def rest_catalog(shared_server: GetServer) -> IcebergRestCatalog:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """With everything that a pipeline may need; catalogs are added by tests (`spark.conf.set`)."""
     # Imported here, since most tests do without it and would wait for it.
-    from headrace.pipeline.session import SparkSettings, make_session
-    from headrace.pipeline.spark_lines import installed_line
+    from headrace.spark.lines import installed_line
+    from headrace.spark.session import SparkSettings, make_session
 
     conf = {
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark")),
@@ -201,7 +201,7 @@ def _collected(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def _leave_out_what_spark_lacks(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Nothing on the default line. Hudi is not published for the other one, where it is refused."""
-    from headrace.pipeline.spark_lines import Needs, installed_line
+    from headrace.spark.lines import Needs, installed_line
 
     if Needs.HUDI in installed_line().jars:
         return

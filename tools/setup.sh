@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes, brings up to date or repairs .venv. `make setup` calls this when something has changed.
 # PYTHON names the interpreter to use; without it the first 3.11 or 3.12 on the PATH is taken.
+# With the argument `native` it builds the Rust part alone, in the .venv that there is.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -107,6 +108,64 @@ provide_redis() {
     fi
 }
 
+# Rust and the linker that it calls. Nothing works without the native part, so their absence ends the set-up.
+provide_rust() {
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' native/Cargo.toml)
+    if has_rust "$wanted"; then
+        return
+    fi
+    if ! command -v apt-get >/dev/null; then
+        fail "there is no Rust $wanted or later, or no C compiler: install both, cargo and cc have to be on the PATH."
+    fi
+    if [ "$(id -u)" -ne 0 ]; then
+        fail "there is no Rust $wanted or later, or no C compiler: run sudo apt-get install rustc-web cargo-web gcc, then this again."
+    fi
+    install_system_package rustc-web
+    install_system_package cargo-web
+    hash -r
+    has_rust "$wanted" || fail "there is no Rust $wanted, even with rustc-web and cargo-web: install it with rustup."
+}
+
+has_rust() {
+    command -v cc >/dev/null && command -v cargo >/dev/null || return 1
+    found=$(rustc --version 2>/dev/null | cut -d ' ' -f 2)
+    [ -n "$found" ] && [ "$(printf '%s\n' "$1" "${found%%-*}" | sort -V | head -n 1)" = "$1" ]
+}
+
+# What takes longest, so it runs while packages are downloaded. What cargo says is kept until it ends.
+start_native_build() {
+    say "Building the Rust part (a few minutes the first time)"
+    build_log=$(mktemp)
+    (
+        # All that the tests want too, so that nothing needs the network later.
+        cargo fetch --quiet --locked --manifest-path native/Cargo.toml
+        exec cargo build --release --locked --manifest-path native/Cargo.toml \
+            --package headrace-load --package headrace-server
+    ) >"$build_log" 2>&1 &
+    build=$!
+    trap 'kill "$build" 2>/dev/null || true; rm -f "$build_log"' EXIT
+}
+
+# Shows how far the build is, on a line of its own where somebody looks on.
+finish_native_build() {
+    crates=$(grep -c '^name = ' native/Cargo.lock)
+    while [ -t 1 ] && kill -0 "$build" 2>/dev/null; do
+        printf '\r  %s of about %s crates' "$(grep -c Compiling "$build_log" || true)" "$crates"
+        sleep 1
+    done
+    [ ! -t 1 ] || printf '\r\033[K'
+    wait "$build" || {
+        cat "$build_log" >&2
+        fail "cargo could not build the Rust part; its words are above."
+    }
+}
+
+install_headrace() {
+    say "Installing headrace"
+    # maturin is looked for on the PATH.
+    PATH="$PWD/$venv/bin:$PATH" CARGO_NET_OFFLINE=true install --no-deps --no-build-isolation --editable .
+}
+
 is_usable() {
     [ ! -e "$unfinished" ] && is_supported "$venv/bin/python" && "$venv/bin/python" -m pip --version >/dev/null 2>&1
 }
@@ -137,6 +196,15 @@ install_locked() {
     install --require-hashes --no-deps --no-build-isolation --use-pep517 --requirement "$venv/pyspark.lock"
 }
 
+if [ "${1:-}" = native ]; then
+    provide_rust
+    start_native_build
+    finish_native_build
+    install_headrace
+    exit
+fi
+provide_rust
+start_native_build
 if ! is_usable; then
     create_venv
 fi
@@ -144,7 +212,7 @@ fi
 say "Installing the packages of requirements.lock (a few minutes the first time)"
 install_locked
 rm "$unfinished"
-say "Installing headrace"
-install --no-deps --no-build-isolation --editable .
+finish_native_build
+install_headrace
 provide_java
 provide_redis

@@ -13,7 +13,7 @@ fail() {
 }
 
 [ -x "$base/bin/python" ] || fail "there is no $base: run make setup first."
-version=$("$base/bin/python" -c 'from headrace.pipeline.spark_lines import LINES; print(LINES["4.1"].pyspark)')
+version=$("$base/bin/python" -c 'from headrace.spark.lines import LINES; print(LINES["4.1"].pyspark)')
 
 if [ ! -e "$venv/$version" ]; then
     printf 'Making %s with PySpark %s\n' "$venv" "$version"
@@ -31,5 +31,5 @@ print(sysconfig.get_path("purelib"))')/headrace.pth"
     : >"$venv/$version"
 fi
 
-[ $# -gt 0 ] || set -- -m 'not full and not soak' tests/pipeline tests/sinks
+[ $# -gt 0 ] || set -- -m 'not full and not soak' tests/pipeline tests/sinks tests/spark tests/kafka
 exec "$venv/bin/python" -m pytest "$@"

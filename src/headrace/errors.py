@@ -151,6 +151,13 @@ class WriteLost(Terminal):
     level: str = ""
 
 
+class Quarantined(Terminal):
+    """A collection is not committed any more until a person acts, so the server takes no writes to it."""
+
+    collection: str = ""
+    reason: str = ""
+
+
 class UnknownProducer(Terminal):
     """A producer counts on where a server has no record of it, so its writes may be there already."""
 

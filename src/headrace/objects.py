@@ -68,15 +68,18 @@ class ObjectStore:
         except (BaseError, ValueError, TypeError) as error:
             raise ConfigError(f"store {url!r}: {_first_line(error)}") from None
 
-    def create(self, path: str, data: bytes | memoryview, what: str, *, file: Path | None = None) -> None:
+    def create(self, path: str, data: bytes | memoryview, what: str, *, file: Path | None = None) -> str:
         """Raises `ObjectExists` if there is one of this name: of two who try, one succeeds.
+
+        Returns the tag by which a store tells the object from any other of its name; a folder has none.
 
         `file` has the data, and nobody will ever write to it: in a folder on its disk the object is another
         name of it, and takes no room.
         """
         try:
-            if file is None or not self._link(path, data, what, file):
-                self._put(path, data, what, mode="create")
+            if file is not None and self._link(path, data, what, file):
+                return ""
+            return self._put(path, data, what, mode="create")
         except ObjectExists:
             with suppress(NoSuchObject):  # removed meanwhile
                 self.sync(path, what)  # who put it may have died before that, and we go by it
@@ -117,6 +120,14 @@ class ObjectStore:
         with self._speaking(what):
             size: int = obstore.head(self._store, path)["size"]
             return size
+
+    def tag(self, path: str, what: str) -> str:
+        """Returns what `create` did, if the object is still that one."""
+        with self._speaking(what):
+            return self._tag(obstore.head(self._store, path)["e_tag"])
+
+    def _tag(self, tag: str | None) -> str:
+        return "" if self._folder is not None or tag is None else tag
 
     def is_name_of(self, path: str, file: Path) -> bool:
         """Returns whether an object is another name of a file, so that they cannot differ."""
@@ -181,13 +192,14 @@ class ObjectStore:
         reached("object synced")
         return True
 
-    def _put(self, path: str, data: bytes | memoryview, what: str, mode: Any) -> None:
+    def _put(self, path: str, data: bytes | memoryview, what: str, mode: Any) -> str:
         with self._speaking(what):
             reached("object putting")
-            obstore.put(self._store, path, data, mode=mode, use_multipart=False)
+            tag = obstore.put(self._store, path, data, mode=mode, use_multipart=False)["e_tag"]
             reached("object put")
         self.sync(path, what)
         reached("object synced")
+        return self._tag(tag)
 
     def _make_folder(self, folder: Path) -> None:
         try:

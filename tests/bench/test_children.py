@@ -9,20 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.bench.children import Child, bare_server, cpu_us_per_write, own_server
+from headrace.bench.children import Child, cpu_us_per_write, own_server
 from headrace.errors import ServerUnavailable, UnexpectedFailure
 from tests.waiting import wait_until
 
-COMMAND = {
-    "url": "grpc://127.0.0.1:1",
-    "collection": "bench",
-    "writes": 10,
-    "warm_up": 1,
-    "rate": None,
-    "payload": 10,
-    "same_clock": True,
-    "all_tiers": True,
-}
+COMMAND = {"url": "grpc://127.0.0.1:1", "collection": "bench", "writes": 10}
 
 
 def is_alive(pid: int) -> bool:
@@ -35,7 +26,7 @@ def is_alive(pid: int) -> bool:
 
 @pytest.mark.processes
 def test_a_child_says_why_it_has_no_result() -> None:
-    with Child("headrace.bench.stock_client", COMMAND) as child, pytest.raises(ServerUnavailable):
+    with Child("headrace.bench.load", COMMAND) as child, pytest.raises(ServerUnavailable):
         child.result()
 
 
@@ -80,17 +71,6 @@ def test_children_and_folders_go_when_the_bench_is_killed(tmp_path: Path) -> Non
     bench.stdout.close()
     wait_until(lambda: not is_alive(pid), "the end of the child, which must not outlive its parent")
     wait_until(lambda: not list(tmp_path.iterdir()), "the end of its folder")
-
-
-@pytest.mark.full
-@pytest.mark.processes
-def test_the_ceiling_acknowledges_every_write_once() -> None:
-    with bare_server() as server:
-        command = COMMAND | {"url": server.url, "writes": 500, "warm_up": 20, "all_tiers": False}
-        with Child("headrace.bench.stock_client", command) as child:
-            result = child.result()
-    assert list(result["tiers"]) == ["MEMORY"]
-    assert result["tiers"]["MEMORY"]["count"] == 500
 
 
 def test_processor_time_too_small_for_its_clock_is_not_reported() -> None:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 
-from headrace.bench.figures import (
-    CURVE,
-    Crowd,
-    Latency,
-    Results,
-    Run,
-    Tier,
-    jain,
-    median_by,
-    percentile,
-)
+from headrace.bench.figures import CURVE, Latency, Measurement, Run, Tier, percentile
+from headrace.bench.ratios import DELIVERED, FLOOR, KAFKA, OURS, ratios
 
 
-def run_with(p99_ms: float) -> Run:
-    return Run(1, 10.0, {"MEMORY": Tier(1, 1.0, Latency.of(np.array([p99_ms / 1000])))})
+def tier(p50: float, p99: float, per_second: float = 100.0) -> Tier:
+    return Tier(10, per_second, 1.0, Latency(10, p50, p99, p99, p99, (p99,)))
+
+
+def measured(contender: str, tiers: dict[str, Tier], rate: float | None = 10.0) -> Measurement:
+    return Measurement("single", contender, rate, 1, Run(1, 10, tiers))
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:
@@ -35,34 +32,30 @@ def test_latencies_are_in_milliseconds() -> None:
     assert list(latency.curve) == sorted(latency.curve)
 
 
-@pytest.mark.parametrize(
-    ("rates", "index"),
-    [((5.0, 5.0, 5.0), 1.0), ((1.0, 0.0, 0.0, 0.0), 0.25), ((1.0, 3.0), 0.8), ((0.0, 0.0), 1.0)],
-)
-def test_jains_index(rates: tuple[float, ...], index: float) -> None:
-    assert jain(rates) == pytest.approx(index)
-
-
-def test_fairness_has_the_extremes() -> None:
-    crowd = Crowd(2, 1, 40, {"MEMORY": Tier(40, 2.0)}, (10.0, 30.0))
-    assert (crowd.fairness.slowest, crowd.fairness.fastest) == (10.0, 30.0)
-    assert crowd.per_second("MEMORY") == 20.0
-
-
-def test_of_several_runs_the_one_in_the_middle_counts() -> None:
-    runs = [run_with(9.0), run_with(1.0), run_with(4.0)]
-    assert median_by(runs, "MEMORY") is runs[2]
-    assert median_by(runs[:1], "MEMORY") is runs[0]
-
-
-def test_what_was_not_measured_is_not_in_the_json() -> None:
-    raw = Results({}, {}, crowd=Crowd(1, 1, 1, {"MEMORY": Tier(1, 1.0)}, (1.0,))).to_json()
-    assert raw["crowd"]["tiers"] == {"MEMORY": {"count": 1, "seconds": 1.0}}
-    assert "server_cpu_us" not in raw["crowd"]
-    assert raw["crowd"]["fairness"]["jain"] == 1.0
-
-
 def test_a_run_survives_its_way_through_json() -> None:
-    run = run_with(3.0)
-    raw = Results({}, {}, lag={"stock client": run}).to_json()["lag"]["stock client"]
-    assert Run.from_json(raw) == run
+    run = Run(2, 20, {"MEMORY": tier(1.0, 2.0)}, rates=(10.0, 40.0))
+    assert Run.from_json(asdict(run)) == run
+    assert run.fairness == 0.25
+
+
+def test_each_peer_is_compared_at_the_tier_that_it_has() -> None:
+    ours = measured(OURS, {"MEMORY": tier(2.0, 6.0), "LOCAL_DISK": tier(3.0, 8.0)})
+    floor, kafka = measured(FLOOR, {"MEMORY": tier(1.0, 2.0)}), measured(KAFKA, {DELIVERED: tier(6.0, 16.0)})
+    found = {(ratio.peer, ratio.what): ratio.ratio for ratio in ratios([ours, floor, kafka])}
+    assert found == {
+        (FLOOR, "p50 of MEMORY"): 2.0,
+        (FLOOR, "p99 of MEMORY"): 3.0,
+        (KAFKA, "p50 of LOCAL_DISK"): 0.5,
+        (KAFKA, "p99 of LOCAL_DISK"): 0.5,
+    }
+
+
+def test_rates_are_compared_where_none_was_offered() -> None:
+    ours = measured(OURS, {"MEMORY": tier(1.0, 1.0, 50.0)}, rate=None)
+    floor = measured(FLOOR, {"MEMORY": tier(1.0, 1.0, 200.0)}, rate=None)
+    assert [(ratio.what, ratio.ratio) for ratio in ratios([ours, floor])] == [("rate to MEMORY", 0.25)]
+
+
+def test_other_loads_are_not_compared() -> None:
+    ours = measured(OURS, {"MEMORY": tier(1.0, 1.0)}, rate=10.0)
+    assert ratios([ours, measured(FLOOR, {"MEMORY": tier(1.0, 1.0)}, rate=20.0)]) == []

@@ -21,19 +21,17 @@ class Clock:
         self.now += seconds
 
 
-def test_items_are_sent_in_turns_at_any_rate() -> None:
-    for rate in (None, 100_000.0):
-        sent: list[str] = []
-        clock = Clock()
-        send_all(sent.append, ["a", "b", "c"], 8, rate, clock, clock.sleep)
-        assert "".join(sent) == "abcabcab"
+def test_items_are_sent_in_turns() -> None:
+    sent: list[str] = []
+    clock = Clock()
+    send_all(sent.append, ["a", "b", "c"], 8, 100_000.0, clock, clock.sleep)
+    assert "".join(sent) == "abcabcab"
 
 
 def test_nothing_is_sent_before_it_is_due() -> None:
     clock = Clock()
     times: list[float] = []
     sent = send_all(lambda _: times.append(clock.now), [0], 50, 1000.0, clock, clock.sleep)
-    assert sent.due is not None
     assert np.allclose(times, sent.due)
     assert np.allclose(np.diff(sent.due), 0.001)
 
@@ -46,8 +44,6 @@ def test_a_delay_counts_for_every_write_that_it_held_up() -> None:
             clock.now += 0.05
 
     sent = send_all(send, list(range(60)), 60, 1000.0, clock, clock.sleep)
-    assert sent.due is not None
-    assert sent.late is not None
     # The schedule goes on during the 50 ms, so the writes after it are late by what is left of them.
     assert np.allclose(np.diff(sent.due), 0.001)
     assert np.allclose(sent.late[1:], np.maximum(0.05 - 0.001 * np.arange(1, 60), 0.0))

@@ -17,7 +17,7 @@ from headrace.config import load_config
 from headrace.ingest.iceberg.settings import embedded_catalog
 from headrace.pipeline.runner import Runner
 from headrace.pipeline.settings import Trigger
-from headrace.pipeline.spark_lines import Needs, installed_line
+from headrace.spark.lines import Needs, installed_line
 from tests.pipeline.scenario import QUICK_SPARK, Recorder
 
 

@@ -19,7 +19,7 @@ from headrace.certify.targets.redis import RedisTarget
 from headrace.certify.targets.served import ServedTarget
 from headrace.certify.targets.target import APPEND, VIEW
 from headrace.errors import ConfigError
-from headrace.sinks.kafka_options import ClientOptions
+from headrace.kafka.config import ClientOptions
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
 

@@ -50,7 +50,7 @@ def test_what_is_not_installed_is_left_out(fake_java: Path, monkeypatch: pytest.
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(module, "version", installed)
-    monkeypatch.setattr("headrace.pipeline.spark_lines.version", installed)
+    monkeypatch.setattr("headrace.spark.lines.version", installed)
     assert versions().keys() - {"revision"} == {"headrace", "python", "platform", "java", "sqlite"}
 
 

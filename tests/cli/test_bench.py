@@ -47,78 +47,82 @@ def counts(run: dict[str, Any]) -> dict[str, int]:
     return {tier: at["count"] for tier, at in run["tiers"].items()}
 
 
+SHORT = ("--seconds", "0.5", "--warm-up", "0.1", "--rate", "200", "--window", "10", "--coalesce", "20")
+
+
+def by_load(results: dict[str, Any]) -> dict[tuple[str, str, float | None, int], dict[str, Any]]:
+    return {
+        (one["word"], one["contender"], one["rate"], one["coalesce"]): one["run"]
+        for one in results["measurements"]
+    }
+
+
 @pytest.mark.full
 @pytest.mark.processes
-def test_one_client_next_to_the_ceiling(tmp_path: Path) -> None:
-    results = measured("--scenario", "1", "--writes", "300", "--rate", "1000", folder=tmp_path)
-    single = results["single"]
-    assert set(single) == {"headrace", "raw Flight ceiling", "headrace, coalescing client"}
-    for run in single["headrace"].values():
-        assert counts(run) == dict.fromkeys(TIERS, 300)
-    for run in single["raw Flight ceiling"].values():
-        assert counts(run) == {"MEMORY": 300}
-    assert counts(single["headrace, coalescing client"]["top"]) == {"MEMORY": 300, "LOCAL_DISK": 300}
-    offered = single["headrace"]["offered"]
-    assert offered["rate"] == 1000
-    assert offered["late"]["count"] == 300
-    latencies = [offered["tiers"][tier]["latency"] for tier in TIERS]
-    assert all(0 < latency["p50"] <= latency["p99"] <= latency["max"] for latency in latencies)
-    assert [latency["p50"] for latency in latencies] == sorted(latency["p50"] for latency in latencies)
-    assert offered["tiers"]["LOCAL_DISK"]["notice"]["count"] == 300
-    assert "latency" not in single["headrace"]["top"]["tiers"]["MEMORY"]
-    assert {verdict["what"] for verdict in results["verdicts"]} >= {"p99 of MEMORY", "top rate"}
-    assert {ratio["peer"] for ratio in results["ratios"]} == {"raw Flight ceiling"}
+def test_one_client_next_to_the_floor(tmp_path: Path) -> None:
+    results = measured("single", *SHORT, folder=tmp_path)
+    found = by_load(results)
+    loads = [(200.0, 1), (None, 1), (None, 20)]
+    assert set(found) == {("single", name, *load) for name in ("headrace", "bare tonic") for load in loads}
+    offered = found["single", "headrace", 200.0, 1]
+    assert counts(offered) == dict.fromkeys(TIERS, 120)
+    assert counts(found["single", "bare tonic", 200.0, 1]) == {"MEMORY": 120}
+    for run in found.values():
+        assert all(tier["count"] == run["sent"] > 0 for tier in run["tiers"].values())
+    assert {ratio["what"] for ratio in results["ratios"]} == {
+        "p50 of MEMORY",
+        "p99 of MEMORY",
+        "rate to MEMORY",
+    }
     assert any("--kafka" in left_out for left_out in results["left_out"])
 
 
 @pytest.mark.full
 @pytest.mark.processes
 def test_kafka_as_a_peer(tmp_path: Path, kafka_broker: KafkaBroker) -> None:
-    arguments = ("--scenario", "1", "--writes", "200", "--rate", "500", "--kafka", kafka_broker.bootstrap)
+    arguments = ("crowd", *SHORT, "--clients", "3", "--kafka", kafka_broker.bootstrap)
     results = measured(*arguments, folder=tmp_path)
-    for name in ("Kafka, linger 0", "Kafka, linger 5 ms"):
-        assert counts(results["single"][name]["offered"]) == {"DELIVERED": 200}
-        assert counts(results["single"][name]["top"]) == {"DELIVERED": 200}
-    assert {ratio["peer"] for ratio in results["ratios"]} >= {"Kafka, linger 0", "Kafka, linger 5 ms"}
+    kafka = by_load(results)["crowd", "Kafka", 200.0, 1]
+    assert (kafka["clients"], counts(kafka)) == (3, {"DELIVERED": 120})
+    assert {ratio["peer"] for ratio in results["ratios"]} == {"bare tonic", "Kafka"}
     assert results["left_out"] == []
 
 
 @pytest.mark.processes
-def test_many_clients_in_two_processes(tmp_path: Path) -> None:
-    arguments = ("--scenario", "2", "--clients", "5", "--writes", "60", "--processes", "2")
-    crowd = measured(*arguments, folder=tmp_path)["crowd"]
-    assert (crowd["clients"], crowd["processes"], crowd["writes"]) == (5, 2, 300)
-    assert counts(crowd) == {"MEMORY": 300, "LOCAL_DISK": 300}
-    assert len(crowd["rates"]) == 5
-    assert 0 < crowd["fairness"]["slowest"] <= crowd["fairness"]["fastest"]
-    assert 0.2 <= crowd["fairness"]["jain"] <= 1.0
-
-
-@pytest.mark.full
-@pytest.mark.processes
-def test_a_server_of_somebodys(tmp_path: Path) -> None:
+def test_many_clients_of_somebodys_server(tmp_path: Path) -> None:
     with own_server() as server:
-        results = measured("--scenario", "3", "--writes", "400", "--url", server.url, folder=tmp_path)
-    assert set(results["lag"]) == {"stock client", "coalescing client"}
-    for run in results["lag"].values():
-        assert counts(run) == dict.fromkeys(TIERS, 400)
-        seconds = [run["tiers"][tier]["seconds"] for tier in TIERS]
+        arguments = ("crowd", "lag", "--clients", "5", "--writes", "60", "--no-peers", "--url", server.url)
+        results = measured(*arguments, *SHORT, folder=tmp_path)
+    found = by_load(results)
+    offered = found["crowd", "headrace", 200.0, 1]
+    assert (offered["clients"], len(offered["rates"])) == (5, 5)
+    assert counts(offered) == dict.fromkeys(TIERS, 120)
+    for coalesce in (1, 20):
+        lag = found["lag", "headrace", None, coalesce]
+        assert counts(lag) == dict.fromkeys(TIERS, 60)
+        seconds = [lag["tiers"][tier]["seconds"] for tier in TIERS]
         assert seconds == sorted(seconds)
+    assert results["ratios"] == []
 
 
 @pytest.mark.full
 @pytest.mark.processes
-def test_tables_and_a_plot(tmp_path: Path) -> None:
-    drawing, folder = tmp_path / "latency.svg", tmp_path / "temporary"
-    folder.mkdir()
-    arguments = ("--scenario", "1", "--writes", "200", "--rate", "1000", "--no-peers", "--plot", str(drawing))
-    said = run_bench(*arguments, folder=folder).stdout
+def test_without_the_committer_nothing_is_committed(tmp_path: Path) -> None:
+    arguments = ("single", "lag", "--writes", "60", "--no-peers", "--no-committer", *SHORT)
+    results = measured(*arguments, folder=tmp_path)
+    found = by_load(results)
+    assert counts(found["single", "headrace", 200.0, 1]) == dict.fromkeys(TIERS[:3], 120)
+    assert counts(found["lag", "headrace", None, 20]) == dict.fromkeys(TIERS[:3], 60)
+    assert any("--no-committer" in left_out for left_out in results["left_out"])
+
+
+@pytest.mark.full
+@pytest.mark.processes
+def test_one_client_in_python_and_tables(tmp_path: Path) -> None:
+    said = run_bench("python", *SHORT, folder=tmp_path).stdout
+    assert "python: 1 client, 200/s, one write a message, bare tonic" in said
     assert "p99 of MEMORY" in said
     assert "by a fixed schedule" in said
-    assert "█" in said
-    assert "Left out: the peers: --no-peers" in said
-    assert "raw Flight ceiling" not in said
-    assert "<polyline" in drawing.read_text()
 
 
 @pytest.mark.parametrize(
@@ -126,9 +130,8 @@ def test_tables_and_a_plot(tmp_path: Path) -> None:
     [
         (("--kafka", "nowhere"), "expected HOST:PORT"),
         (("--kafka", "127.0.0.1:1", "--no-peers"), "give one of them"),
-        (("--plot", "latency.png"), "only SVG is drawn"),
-        (("--plot", "no/such/folder.svg"), "there is no folder"),
-        (("--plot", "x.svg", "--scenario", "2"), "not asked for"),
+        (("--no-committer", "--url", "grpc://127.0.0.1:1"), "leave out --url"),
+        (("--ca", __file__), "with a --url that begins with grpc+tls"),
         (("--url", "http://127.0.0.1"), "is not a server's address"),
     ],
 )
@@ -148,7 +151,7 @@ def test_what_is_wrong_is_one_sentence(
 
 @pytest.mark.processes
 def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    arguments = ("--url", "grpc://127.0.0.1:1", "--scenario", "1", "--writes", "5", "--json")
+    arguments = ("--url", "grpc://127.0.0.1:1", "single", "--json")
     answer = run_bench(*arguments, folder=tmp_path, code=1)
     assert answer.stdout == ""
     assert_is_one_sentence(answer.stderr, "127.0.0.1:1")
@@ -160,7 +163,7 @@ def assert_is_one_sentence(said: str, part: str) -> None:
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [("--writes", "0"), ("--scenario", "4"), ("--rate", "fast")])
+@pytest.mark.parametrize("arguments", [("--writes", "0"), ("quick",), ("--rate", "fast")])
 def test_options_that_cannot_be(arguments: tuple[str, ...]) -> None:
     answer = CliRunner().invoke(cli, ["bench", "ingest", *arguments])
     assert answer.exit_code == 2
@@ -172,7 +175,7 @@ def test_options_that_cannot_be(arguments: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, number: signal.Signals) -> None:
     bench = subprocess.Popen(
-        [*COMMAND, "--scenario", "1", "--rate", "100", "--json"],
+        [*COMMAND, "single", "--rate", "100", "--seconds", "600", "--json"],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -182,7 +185,7 @@ def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, number: signal.S
     def is_measuring() -> bool:
         assert bench.poll() is None
         started.update(descendants(bench.pid))
-        return "headrace.bench.stock_client" in started.values()
+        return "headrace.bench.load" in started.values()
 
     wait_until(is_measuring, "a client of the bench")
     bench.send_signal(number)

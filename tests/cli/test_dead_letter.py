@@ -25,9 +25,9 @@ from headrace.cli.dead_letter import dead_letter, parse_since, read_corrected, s
 from headrace.config import load_config
 from headrace.errors import ConfigError, EndpointUnavailable, SchemaError
 from headrace.objects import ObjectStore
-from headrace.pipeline.dead_letter_replay import Batch, ReplayLog, Sent, replay, source_of
-from headrace.pipeline.dead_letter_store import DeadLetter, read_dead_letters
-from headrace.pipeline.dead_letter_targets import Targets, record_batch
+from headrace.pipeline.dead_letters.replay import Batch, ReplayLog, Sent, replay, source_of
+from headrace.pipeline.dead_letters.store import DeadLetter, read_dead_letters
+from headrace.pipeline.dead_letters.targets import Targets, record_batch
 from headrace.pipeline.settings import KafkaSource, PipelineSettings
 from headrace.testing.ingest_process import IngestProcess
 from tests.waiting import DEADLINE_SECONDS

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, TopicPartition
 from devtools.kafka_broker import KafkaBroker
 from headrace.cli import cli
 from headrace.errors import ConfigError
-from headrace.pipeline import lag as lag_module
+from headrace.pipeline.sources import lag as lag_module
 from tests.pipeline.scenario import Scenario
 from tests.pipeline.scenarios import MakeScenario
 from tests.pipeline.scenarios import make_scenario as make_scenario

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from headrace.cli import cli
 from headrace.config import load_config
 from headrace.errors import ConfigError
-from headrace.pipeline.places import open_recovery_log
 from headrace.pipeline.recovery_log import Decision, RecoveryLog
+from headrace.pipeline.state_paths import open_recovery_log
 from tests.pipeline.scenario import Scenario
 
 SUMMARY = {"read": 1200, "good": 1199, "dead": 1, "keys": 30, "loaded": 2, "stored": 30, "total_ms": 250}
@@ -110,14 +110,14 @@ def test_an_error_is_shown_as_it_is(file: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_sink_that_does_not_commit_is_named(file: Path, log: RecoveryLog) -> None:
     decide(log, 0, lake={"staged": "x"}, files={"staged": "y"})
-    log.tell_stuck(0, {"lake": "the catalog [1] does not answer"})
+    log.record_stuck(0, {"lake": "the catalog [1] does not answer"})
     assert status_of(file)["stuck"] == {"lake": "the catalog [1] does not answer"}
     shown = run_status(file)
     assert "stuck: lake" in shown
     assert "the catalog [1] does not answer" in shown
-    log.tell_stuck(0, {})
+    log.record_stuck(0, {})
     assert status_of(file)["stuck"] == {}
-    log.tell_stuck(0, {"lake": "again"})
+    log.record_stuck(0, {"lake": "again"})
     log.settle()
     assert status_of(file)["stuck"] == {}, "it has committed since"
     decide(log, 1, lake={"staged": "z"})
@@ -125,12 +125,12 @@ def test_a_sink_that_does_not_commit_is_named(file: Path, log: RecoveryLog) -> N
 
 
 def test_a_run_that_fails_is_not_hidden_by_what_was_decided(file: Path, log: RecoveryLog) -> None:
-    log.tell_failure("the endpoint went away")
+    log.record_failure("the endpoint went away")
     assert "the endpoint went away" in status_of(file)["failure"]
     assert "failed, and no epoch since" in run_status(file)
     decide(log, 0, connector={})
     assert status_of(file)["failure"] == ""
-    log.tell_failure("it went away again")
+    log.record_failure("it went away again")
     assert status_of(file)["failure"].endswith(": it went away again")
-    log.tell_failure("")
+    log.record_failure("")
     assert status_of(file)["failure"] == ""

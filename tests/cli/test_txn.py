@@ -14,8 +14,8 @@ from headrace.cli import cli
 from headrace.cli.txn import clusters
 from headrace.config import load_config
 from headrace.errors import ConfigError
-from headrace.pipeline.places import open_recovery_log
 from headrace.pipeline.recovery_log import Decision, RecoveryLog
+from headrace.pipeline.state_paths import open_recovery_log
 from tests.pipeline.scenario import Scenario
 from tests.sinks.kafka_world import World
 

@@ -16,6 +16,7 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
+        self._is_mute = False
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
 
@@ -23,9 +24,14 @@ class Proxy:
         """Breaks every connection there is; new ones are welcome."""
         with self._lock:
             cut, self._sockets = self._sockets, set()
+            self._is_mute = False
         for each in cut:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+
+    def mute(self) -> None:
+        """Passes nothing on any more that the server says, until connections are cut."""
+        self._is_mute = True
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -58,13 +64,16 @@ class Proxy:
                 self._sockets |= {client, server}
             # Each socket is closed by the thread that reads from it, when nobody will write to it any more.
             done = threading.Barrier(2)
-            self._start(self._pump, client, server, done)
-            self._start(self._pump, server, client, done)
+            self._start(self._pump, client, server, done, False)
+            self._start(self._pump, server, client, done, True)
 
-    def _pump(self, source: socket.socket, sink: socket.socket, done: threading.Barrier) -> None:
+    def _pump(
+        self, source: socket.socket, sink: socket.socket, done: threading.Barrier, is_answer: bool
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                sink.sendall(data)
+                if not (is_answer and self._is_mute):
+                    sink.sendall(data)
         for each in (source, sink):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

@@ -85,6 +85,7 @@ class ScriptedServer(flight.FlightServerBase):  # type: ignore[misc]
         self.forgotten: dict[str, int] = {}
         """By producer, the last sequence number of which the LSNs are no longer remembered."""
         self.forgotten_lsn = 0
+        self.unsure_until = 0
         self.next_lsn = 1000
         self.watermarks = [0] * 4
         self.lost: list[tuple[int, int]] = []
@@ -259,6 +260,7 @@ class ScriptedServer(flight.FlightServerBase):  # type: ignore[misc]
                 "collection": session.collection,
                 "last_seq": mine[-1].seq if mine else None,
                 "forgotten_lsn": self.forgotten_lsn,
+                "unsure_until": self.unsure_until,
                 "assigned": [[logged.seq, logged.lsn, 1] for logged in known if logged.lsn > after],
                 "lost": [list(lost) for lost in self.lost if lost[1] > after],
                 "watermarks": {tier.name: self.watermarks[tier] for tier in Tier},

@@ -16,6 +16,7 @@ import headrace
 from headrace.client import Client, Receipt, Reconnect, Tier, Writer
 from headrace.errors import (
     Closed,
+    ConfigError,
     Fenced,
     HeadraceError,
     ServerUnavailable,
@@ -205,6 +206,43 @@ def test_a_write_that_was_committed_and_forgotten_meanwhile(server: ScriptedServ
         assert receipts[0].snapshot_id is None
         assert writer.write_durable({"a": 3}).lsn == 1003
     assert [row["a"] for row in server.rows()] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("unsure_until", [1, 2, 3], ids=["before", "in part", "all"])
+def test_a_write_is_not_taken_for_committed_that_may_have_been_given_up(
+    server: ScriptedServer, client: Client, unsure_until: int
+) -> None:
+    def commit_and_break(point: str, session: LiveSession) -> None:
+        if point == "logged":
+            server.on_message = lambda point, session: None
+            for tier in Tier:
+                server.watermarks[tier] = server.log[-1].lsn
+            server.forget_committed()
+            server.unsure_until = unsure_until
+            raise Break(point)
+
+    with client.writer("orders", linger=UNTIL_TOLD, reconnect=QUICK) as writer:
+        safe = writer.write_durable({"a": 0}, "COMMITTED", DEADLINE_SECONDS)
+        server.on_message = commit_and_break
+        receipts = [writer.write({"a": n}) for n in (1, 2)]
+        if unsure_until == 1:
+            writer.flush(timeout=DEADLINE_SECONDS)
+            assert [receipt.lsn for receipt in receipts] == [0, 0]
+        else:
+            said = rf"cannot be told whether {unsure_until - 1} of the writes .* 'orders' were committed"
+            with pytest.raises(ConfigError, match=said) as raised:
+                writer.flush(timeout=DEADLINE_SECONDS)
+            assert [receipt.error for receipt in receipts] == [raised.value] * 2
+        assert safe.error is None
+
+
+def test_what_is_reported_with_its_lsn_is_in_no_doubt(server: ScriptedServer, client: Client) -> None:
+    server.unsure_until = 100
+    with client.writer(linger=UNTIL_TOLD, reconnect=QUICK) as writer:
+        break_once(server, "logged")
+        receipts = [writer.write({"a": n}) for n in range(3)]
+        writer.flush(timeout=DEADLINE_SECONDS)
+        assert [receipt.lsn for receipt in receipts] == [1000, 1001, 1002]
 
 
 def test_what_is_committed_is_not_sent_again_to_a_server_that_forgot_the_producer(

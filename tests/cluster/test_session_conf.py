@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.pipeline.session import SparkSettings, session_conf
-from headrace.pipeline.spark_lines import LINES, Needs
+from headrace.spark.lines import LINES, Needs
+from headrace.spark.session import SparkSettings, session_conf
 
 CLUSTER = "spark://spark.example:7077"
 JARS = [Path("/jars/iceberg.jar"), Path("/jars/sqlite.jar")]

@@ -17,7 +17,6 @@ from headrace.config import HeadraceConfig, Part, config_schema, load_config
 from headrace.errors import ConfigError
 from headrace.ingest.iceberg.settings import embedded_catalog
 from headrace.model.collections import Collection
-from headrace.pipeline.session import SparkSettings
 from headrace.pipeline.settings import (
     Action,
     BindingSettings,
@@ -34,6 +33,7 @@ from headrace.pipeline.settings import (
     Rule,
     Trigger,
 )
+from headrace.spark.session import SparkSettings
 from tests.config.files import written
 
 EVERYTHING = """

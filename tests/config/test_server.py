@@ -18,10 +18,8 @@ from headrace.config import (
     load_config,
 )
 from headrace.errors import ConfigError
-from headrace.ingest.engine_settings import EngineSettings
+from headrace.ingest.engine_settings import EngineSettings, LogLimits, SessionLimits
 from headrace.ingest.server import TlsFiles
-from headrace.ingest.session import SessionLimits
-from headrace.wal.writer import LogLimits
 from tests.config.files import refusal_of, written
 
 EVERYTHING = """

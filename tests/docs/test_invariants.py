@@ -18,8 +18,8 @@ def test_all_twelve_are_on_the_page() -> None:
 
 @pytest.mark.parametrize("number", GUARDED)
 def test_the_tests_that_guard_an_invariant_are_there(number: int) -> None:
-    files = re.findall(r"`(tests/[\w/]+\.py)`", GUARDED[number])
-    names = re.findall(r"`(test_\w+)`", GUARDED[number])
+    files = re.findall(r"`([\w/]+\.(?:py|rs))`", GUARDED[number])
+    names = re.findall(r"`(\w+)`", GUARDED[number])
     assert files, "no test is named"
     defined = "\n".join((ROOT / file).read_text() for file in files)
-    assert [name for name in names if f"def {name}(" not in defined] == []
+    assert [name for name in names if not re.search(rf"(def|fn) {name}\(", defined)] == []

@@ -44,7 +44,12 @@ def tiers(url: str, writes: Iterable[Write]) -> dict[int, str]:
 
 
 def send(
-    url: str, collection: str, messages: Sequence[tuple[pa.RecordBatch, list[int]]], producer: str, seq: int
+    url: str,
+    collection: str,
+    messages: Sequence[tuple[pa.RecordBatch, list[int]]],
+    producer: str,
+    seq: int,
+    **options: Any,
 ) -> list[Write]:
     """Sends messages, each with the row counts of its writes; returns once all writes are acknowledged.
 
@@ -53,7 +58,7 @@ def send(
     writes: list[Write] = []
     with Stream(url, collection) as stream:
         for number, (batch, sizes) in enumerate(messages):
-            metadata: dict[str, Any] = {"producer": producer} if producer and not number else {}
+            metadata: dict[str, Any] = {"producer": producer, **options} if producer and not number else {}
             metadata |= {"seq": seq + len(writes)} if producer else {}
             stream.send(batch, **metadata, **({"rows": sizes} if len(sizes) > 1 else {}))
             rows = plain(batch)

@@ -1,7 +1,7 @@
 """Makes fixtures of the formats that the current code writes.
 
-    python -m tests.formats.make v2
-    python -m tests.formats.make v2 --only ingest
+    python -m tests.formats.make v3
+    python -m tests.formats.make v3 --only ingest
 
 It makes data folders and buckets of the ingest server, and state folders, endpoints and targets of pipelines,
 as archives in tests/formats/VERSION. It refuses a version that exists, because a fixture is never changed.
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("version", help="the name of the new folder, such as v2")
+    parser.add_argument("version", help="the name of the new folder, such as v3")
     parser.add_argument("--only", choices=sorted(_MAKERS), help="make those of one part only")
     options = parser.parse_args(arguments)
     target = FORMATS / options.version

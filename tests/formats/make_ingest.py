@@ -18,6 +18,7 @@ import yaml
 from headrace.faults import Action, Faults
 from headrace.testing.ingest_process import IngestProcess
 from headrace.wal.segments import number_of, segment_files
+from tests.formats import far_clock
 from tests.formats.archives import held, pack, place_of
 from tests.formats.flights import Write, act, flush, send, tiers
 from tests.formats.making import environment, refuse_private, revision
@@ -45,7 +46,7 @@ def make_ingest(version: str, target: Path, scratch: Path) -> None:
     }
     for name, make in makers.items():
         faults = Faults(scratch / name)
-        faults.load("tests.formats.far_clock")
+        far_clock.set_ahead(faults)
         with held(place_of(version, name)) as place:
             description = make(place, faults)
             (place / "fixture.json").write_text(json.dumps({"revision": revision(), **description}, indent=1))
@@ -103,7 +104,8 @@ def _large_state(place: Path, faults: Faults) -> dict[str, Any]:
             columns = {"id": pa.array([number]), f"column_{number}": pa.array([f"value {number}"])}
             writes += send(url, f"collection_{number}", [(pa.record_batch(columns), [1])], "", 0)
         for number in range(_PRODUCERS):
-            writes += send(url, "orders", _orders([number]), f"producer {number}", number + 1)
+            seq = number + 1
+            writes += send(url, "orders", _orders([number]), f"producer {number}", seq, first_seq=seq)
         flush(url, "COMMITTED")
         last = number_of(segment_files(place / "data/wal")[-1])
         # A large state is written only when the log has grown by a multiple of its size.

@@ -17,7 +17,7 @@ ROOT = FORMATS.parents[1]
 
 def environment() -> dict[str, str]:
     """Returns the environment of a process that makes a fixture: it hides the name of the machine."""
-    return {**os.environ, "PYTHONPATH": f"{FORMATS / 'neutral'}{os.pathsep}{ROOT}"}
+    return {**os.environ, "PYTHONPATH": f"{FORMATS / 'neutral'}{os.pathsep}{ROOT / 'src'}{os.pathsep}{ROOT}"}
 
 
 def revision() -> str:

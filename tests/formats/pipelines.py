@@ -27,13 +27,13 @@ from devtools.postgres_server import PostgresServer
 from devtools.redis_server import RedisServer
 from headrace.config import load_config
 from headrace.errors import HeadraceError
+from headrace.kafka.security import Security
+from headrace.kafka.transactions import Transactions
 from headrace.pipeline.guarantee import Compiled
 from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.runner import Runner
 from headrace.pipeline.settings import PipelineSettings, Trigger
-from headrace.pipeline.spark_lines import Needs, installed_line
-from headrace.sinks.kafka_security import Security
-from headrace.sinks.kafka_transactions import Transactions
+from headrace.spark.lines import Needs, installed_line
 from tests.formats.archives import FORMATS, unpacked
 from tests.pipeline.scenario import Scenario
 from tests.pipeline.scenarios import postgres_documents, sqlite_documents
@@ -79,6 +79,8 @@ class Pipelines:
     place: Path
     config: dict[str, Any]
     description: dict[str, Any]
+    only: frozenset[str] | None = None
+    """The materializations that are looked at, if not all."""
     reader: dict[str, Callable[[], Documents]] = field(default_factory=dict)
     """Functions that return what a reader sees, by materialization and sink, such as `appends/delta`."""
 
@@ -91,9 +93,10 @@ class Pipelines:
 
     @property
     def names(self) -> list[str]:
-        """All materializations that the installed line of Spark supports."""
+        """The chosen materializations that the installed line of Spark supports."""
         has_hudi = Needs.HUDI in installed_line().jars
-        return [name for name in self.config["materializations"] if has_hudi or name != "hudi"]
+        supported = [name for name in self.config["materializations"] if has_hudi or name != "hudi"]
+        return [name for name in supported if self.only is None or name in self.only]
 
     def run(self) -> Reports:
         reports = Reports(lambda: runner.stop())
@@ -119,11 +122,15 @@ class Pipelines:
 
 @contextmanager
 def opened(
-    version: str, postgres: PostgresServer, redis: RedisServer, kafka: KafkaBroker
+    version: str,
+    only: frozenset[str] | None,
+    postgres: PostgresServer,
+    redis: RedisServer,
+    kafka: KafkaBroker,
 ) -> Iterator[Pipelines]:
     with unpacked(version, "pipelines") as place, pytest.MonkeyPatch.context() as patch:
         config = yaml.safe_load((place / "headrace.yaml").read_text())
-        pipelines = Pipelines(place, config, json.loads((place / "fixture.json").read_text()))
+        pipelines = Pipelines(place, config, json.loads((place / "fixture.json").read_text()), only)
         database = f"formats_{uuid4().hex}"
         url = postgres.create_database(database)
         patch.setenv("FORMATS_POSTGRES", url)
@@ -132,7 +139,8 @@ def opened(
         try:
             _restore_postgres(url, place)
             _restore_redis(redis, place)
-            _restore_kafka(kafka, place, pipelines.description["kafka"])
+            if only is None:  # once for each broker: its messages must have the first offsets of their topics
+                _restore_kafka(kafka, place, pipelines.description["kafka"])
             for name in pipelines.names:
                 one = config["materializations"][name]
                 binding = one["bindings"][0]

@@ -2,45 +2,51 @@
 
 from __future__ import annotations
 
-import json
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
+import pytest
 from pyarrow import flight
 
 from headrace.errors import EndpointUnavailable, HeadraceError
 from headrace.ingest.access import Access
+from headrace.ingest.disk_space import room_of
 from headrace.ingest.engine import Engine
-from headrace.ingest.engine_settings import EngineSettings
-from headrace.ingest.iceberg.errors import TableMoved
+from headrace.ingest.engine_settings import EngineSettings, LogLimits
+from headrace.ingest.iceberg.errors import CommitterDied, TableMoved
 from headrace.ingest.iceberg.jobs import CommitJob
+from headrace.ingest.quarantine.stuck import StuckLimits
 from headrace.ingest.server import IngestServer, Listen
 from headrace.ingest.store import SegmentStore
 from headrace.model.tiers import Tier
 from headrace.wal.batches import index_writes
-from headrace.wal.files import Files
-from headrace.wal.position import LogPosition, SegmentMark
-from headrace.wal.records import SegmentHeader
+from headrace.wal.position import LogPosition
 from headrace.wal.segments import Segment, map_segment
 from headrace.wal.state import Committed
-from headrace.wal.writer import LogLimits
+from tests.ingest.flight_client import Stream
 from tests.waiting import DEADLINE_SECONDS, wait_until
+from tests.wal.support import Disk
 
 __all__ = [
+    "PRODUCER_SILENCE_SECONDS",
     "FakeIceberg",
     "LocalSession",
     "Store",
     "running_engine",
     "running_server",
 ]
+
+PATIENT = StuckLimits(refusals=10**9, failures=10**9, deaths=10**9, log_share=10**9)
+"""Nothing is quarantined."""
+
+PRODUCER_SILENCE_SECONDS = 7 * 24 * 3600
+"""For so long a producer has to be silent before it is forgotten."""
 
 AT_ONCE = LogLimits(segment_seconds=0.001)
 """Segments are sealed as soon as they are wanted."""
@@ -59,12 +65,13 @@ def settings_for(data: Path, **changes: Any) -> EngineSettings:
 def running_engine(
     data: Path,
     *,
-    files: Files | None = None,
+    disk: Disk | None = None,
     store: SegmentStore | None = None,
     clock: Callable[[], float] = time.monotonic,
     **settings: Any,
 ) -> Iterator[Engine]:
-    engine = Engine(settings_for(data, **settings), files=files, store=store, clock=clock)
+    room = room_of if disk is None else disk.room
+    engine = Engine(settings_for(data, **settings), hooks=disk, store=store, clock=clock, room=room)
     try:
         engine.start()
         yield engine
@@ -135,6 +142,21 @@ class Store(SegmentStore):
             raise EndpointUnavailable(self.broken)
 
 
+@contextmanager
+def away(store: Store) -> Iterator[None]:
+    """The store answers nothing that is asked at a start."""
+
+    def unavailable(*_: object) -> Any:
+        raise EndpointUnavailable("the store is away")
+
+    store.broken = "the store is away"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("join", "numbers", "log_id"):
+            patch.setattr(store, name, unavailable)
+        yield
+    store.broken = None
+
+
 @dataclass
 class FakeIceberg:
     """Tables in memory, which outlive engines. Put `process` in the place of `CommitterProcess`."""
@@ -150,6 +172,8 @@ class FakeIceberg:
     holding: threading.Event = field(default_factory=threading.Event)
     answers_lost: bool = False
     """Commits, and fails nevertheless."""
+    deadly: Callable[[CommitJob], bool] = lambda _job: False
+    """Whether the process dies of a job."""
 
     def __post_init__(self) -> None:
         self._committing = threading.Lock()  # several engines may have the same tables
@@ -178,6 +202,8 @@ class FakeIceberg:
 
     def commit(self, job: CommitJob, _timeout: float) -> dict[str, Committed | HeadraceError]:
         self.jobs.append(job)
+        if self.deadly(job):
+            raise CommitterDied("it ended with -9")
         if not self._open.is_set():
             self.holding.set()
             assert self._open.wait(DEADLINE_SECONDS)
@@ -205,42 +231,37 @@ class FakeIceberg:
             return TableMoved(f"{name} is at {before.position} and was at {after}")
         if before.lsn >= job.through:
             return before
+        wanted_after = max(before.lsn, job.dropped.get(name, 0))
         parts = [map_segment(part.path)[: part.length] for part in job.segments]
         for located in index_writes(parts).get(name, []):
             writes = located.writes
-            new = range(max(writes.first_lsn, before.lsn + 1), min(writes.last_lsn, job.through) + 1)
+            new = range(max(writes.first_lsn, wanted_after + 1), min(writes.last_lsn, job.through) + 1)
             self.lsns.setdefault(name, []).extend(new)
-        header = SegmentHeader.decode(parts[-1])
-        mark = SegmentMark(header.number, header.nonce, len(parts[-1]))
-        position = LogPosition(job.through, job.term, job.boot, mark)
+        position = LogPosition(job.through, job.term, job.boot, job.mark)
         self.committed[name] = Committed(job.through, (before.snapshot_id or 1000) + 1, position)
         return self.committed[name]
 
 
+# What a client that writes meets on a stream that has ended; why it has is read.
+_ENDED = (flight.FlightError, pa.ArrowException, OSError)
+
+
 class LocalSession:
-    """A stream of writes without a network: what a client sends is in a queue, what it gets in lists."""
+    """A stream of writes from a stock client, to the port of an engine that has no server."""
 
     def __init__(
         self, engine: Engine, collection: str = "orders", options: dict[str, Any] | None = None
     ) -> None:
-        self.acks: list[tuple[int, str]] = []
-        self.messages: list[dict[str, Any]] = []
-        """All `app_metadata`, with and without a batch."""
-        self.error: BaseException | None = None
-        self.cancelled = False
-        self.writing: Callable[[], None] = lambda: None
-        """Called before each message is written."""
-        self._incoming: queue.SimpleQueue[SimpleNamespace | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, args=[engine, collection], daemon=True)
-        self._thread.start()
+        self._stream = Stream(f"grpc://127.0.0.1:{_port_of(engine)}", collection)
         if options is not None:
-            self.send(None, **options)
+            with suppress(*_ENDED):
+                self._stream.options(**options)
 
-    # What a test calls.
-
-    def send(self, data: pa.RecordBatch | None, **metadata: Any) -> Self:
-        raw = pa.py_buffer(json.dumps(metadata).encode()) if metadata else None
-        self._incoming.put(SimpleNamespace(data=data, app_metadata=raw))
+    def send(self, data: pa.RecordBatch, **metadata: Any) -> Self:
+        with suppress(
+            flight.FlightError, pa.ArrowException, OSError
+        ):  # it may have ended, and says why where it is read
+            self._stream.send(data, **metadata)
         return self
 
     def write(self, *ids: int, **metadata: Any) -> int:
@@ -250,90 +271,67 @@ class LocalSession:
         wait_until(lambda: len(self.lsns("MEMORY")) > before or self.error, "an acknowledgement")
         return self.lsns("MEMORY")[-1]
 
+    @property
+    def acks(self) -> list[tuple[int, str]]:
+        return [(lsn, level) for lsn, level, _ in list(self._stream.acks)]
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """All `app_metadata`, with and without a batch."""
+        return self._stream.messages
+
+    @property
+    def error(self) -> Exception | None:
+        """What the stream has ended with: ours, if the server said one."""
+        return _ours(self._stream.error)
+
     def lsns(self, level: str) -> list[int]:
-        return [lsn for lsn, of in list(self.acks) if of == level]
+        return self._stream.lsns(level)
 
     def await_level(self, lsn: int, level: str) -> None:
-        wait_until(lambda: lsn in self.lsns(level), f"LSN {lsn} at {level}")
+        wait_until(lambda: lsn in self.lsns(level) or self.error, f"LSN {lsn} at {level}")
+        assert lsn in self.lsns(level), self.error
 
     def end(self) -> None:
         """Ends the stream as a client does that is done writing."""
-        self._incoming.put(None)
+        self._stream.writer.done_writing()
 
     def done(self) -> None:
         """Ends the stream, and waits until the server is done too."""
         self.end()
-        self._thread.join(DEADLINE_SECONDS)
-        assert not self._thread.is_alive()
+        self.join()
 
     def hang_up(self) -> None:
         """Goes away in the middle."""
-        self.cancelled = True
-        self._incoming.put(None)
+        self._stream.hang_up()
 
-    def join(self) -> BaseException | None:
-        self._thread.join(DEADLINE_SECONDS)
-        assert not self._thread.is_alive()
-        return self.error
+    def join(self) -> Exception | None:
+        return _ours(self._stream.join())
 
     @property
     def greeting(self) -> dict[str, Any]:
-        wait_until(lambda: any("session" in message for message in self.messages))
-        greeting: dict[str, Any] = next(one["session"] for one in self.messages if "session" in one)
+        greeting: dict[str, Any] = self._stream.said("session")
         return greeting
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type | None, _: BaseException | None, __: TracebackType | None) -> None:
-        if self._thread.is_alive():
-            self.hang_up()
-            self._thread.join(DEADLINE_SECONDS)
+    def __exit__(self, *_: object) -> None:
+        self.hang_up()
 
-    # What the server calls.
 
-    def peer(self) -> str:
-        return "test"
+def _port_of(engine: Engine) -> int:
+    if engine._port is None:
+        listen = {"host": "127.0.0.1", "port": 0, "tls": None, "others": Path("/nowhere")}
+        engine.open_port(listen, Access())
+    assert engine._port is not None
+    return engine._port.port
 
-    def is_cancelled(self) -> bool:
-        return self.cancelled
 
-    def read_chunk(self) -> SimpleNamespace:
-        chunk = self._incoming.get()
-        if self.cancelled:
-            raise flight.FlightCancelledError("the client is gone")
-        if chunk is None:
-            raise StopIteration
-        return chunk
-
-    def begin(self, _schema: pa.Schema) -> None:
-        pass
-
-    def write_batch(self, data: pa.RecordBatch) -> None:
-        self._before_writing()
-        rows = data.to_pydict()
-        self.acks += zip(rows["lsn"], rows["durability_level"], strict=True)
-
-    def write_metadata(self, data: bytes) -> None:
-        self._before_writing()
-        self.messages.append(json.loads(data))
-
-    def write_with_metadata(self, data: pa.RecordBatch, metadata: bytes) -> None:
-        self._before_writing()
-        self.messages.append(json.loads(metadata))
-        rows = data.to_pydict()
-        self.acks += zip(rows["lsn"], rows["durability_level"], strict=True)
-
-    def _before_writing(self) -> None:
-        self.writing()
-        if self.cancelled:
-            raise flight.FlightCancelledError("the client is gone")
-
-    def _serve(self, engine: Engine, collection: str) -> None:
-        try:
-            engine.serve_session(collection, self, self, self)
-        except Exception as error:  # noqa: BLE001 - for the test to look at
-            self.error = error
+def _ours(error: Exception | None) -> Exception | None:
+    if isinstance(error, flight.FlightError) and error.extra_info:
+        return HeadraceError.from_json(error.extra_info.decode())
+    return error
 
 
 def write_all(engine: Engine, *ids: int, collection: str = "orders", level: Tier | None = None) -> list[int]:

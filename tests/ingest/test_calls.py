@@ -241,6 +241,9 @@ def test_the_actions_are_listed(client: flight.FlightClient) -> None:
         "watermarks",
         "flush",
         "health",
+        "list_quarantine",
+        "release_quarantine",
+        "drop_quarantine",
     }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import flight
 
 from headrace.errors import (
     ConfigError,
@@ -25,13 +26,15 @@ from headrace.errors import (
 )
 from headrace.ingest.actions import Actions
 from headrace.ingest.engine import Engine
+from headrace.ingest.engine_settings import LogLimits
 from headrace.ingest.iceberg.settings import CatalogSettings
+from headrace.ingest.log import seeded
 from headrace.ingest.tokens import Identity, Roles
 from headrace.model.lsn import RESERVED_AT_ONCE
 from headrace.model.tiers import Tier
-from headrace.wal.state import PRODUCER_SILENCE_US
-from headrace.wal.writer import LogLimits
 from tests.ingest.support import (
+    PATIENT,
+    PRODUCER_SILENCE_SECONDS,
     FakeIceberg,
     LocalSession,
     Store,
@@ -138,7 +141,7 @@ def test_a_collection_that_cannot_be_committed_does_not_hold_up_another(
     """Not even when what waits of it is more than one commit reads."""
     monkeypatch.setattr("headrace.ingest.commit_loop.MOST_BYTES", 1)
     iceberg.problems["bad"] = SchemaError("no such type")
-    with running_engine(tmp_path) as engine:
+    with running_engine(tmp_path, stuck=PATIENT) as engine:
         for number in range(3):
             write_all(engine, number, collection="bad", level=Tier.OBJECT_STORAGE)
         good = write_all(engine, 1, 2, collection="good", level=Tier.COMMITTED)
@@ -165,7 +168,7 @@ def test_closing_does_not_wait_for_a_commit_that_hangs(
 
 def test_a_full_disk_refuses_writes_by_name_and_heals_by_itself(tmp_path: Path, iceberg: FakeIceberg) -> None:
     disk = Disk()
-    with running_engine(tmp_path, files=disk, log=LogLimits(segment_seconds=3600)) as engine:
+    with running_engine(tmp_path, disk=disk, log=LogLimits(segment_seconds=3600)) as engine:
         [before] = write_all(engine, 1, level=Tier.LOCAL_DISK)
         disk.write_errors += [NO_SPACE] * 1000
         with LocalSession(engine) as session:
@@ -280,8 +283,7 @@ def test_a_session_that_is_gone_leaves_nothing_behind(tmp_path: Path, iceberg: F
         for number in range(5):
             with LocalSession(engine, options={"producer": f"p{number}"}) as session:
                 session.write(number, seq=1)
-        assert engine.sessions() == []
-        assert list(engine.progress.listeners) == []
+        wait_until(lambda: not engine.sessions())
         assert engine.statistics().disconnects == 5
         assert engine.statistics().writes == 5
 
@@ -306,12 +308,12 @@ def test_closing_ends_sessions_that_wait_and_says_that_all_is_synced(
     engine.start()
     with LocalSession(engine) as session:
         lsn = session.write(1)
-        session._incoming.put(None)  # done writing
+        session.end()
         assert engine.close()
         assert isinstance(session.join(), ServerUnavailable)
         assert session.lsns(LOCAL_DISK) == [lsn]
-    with LocalSession(engine) as session:
-        assert isinstance(session.join(), ServerUnavailable)
+    with pytest.raises(flight.FlightUnavailableError):
+        LocalSession(engine)
 
 
 def test_an_engine_that_was_never_started_can_be_closed(tmp_path: Path, iceberg: FakeIceberg) -> None:
@@ -348,7 +350,7 @@ def test_what_a_token_may_not_see_is_not_shown(tmp_path: Path, iceberg: FakeIceb
     iceberg.problems["bad"] = SchemaError("collection 'bad' has no such type")
     reader = Identity("reader", Roles(read=("good",)))
     writer = Identity("writer", Roles(write=("bad",)))
-    with running_engine(tmp_path) as engine:
+    with running_engine(tmp_path, stuck=PATIENT) as engine:
         write_all(engine, 1, collection="bad", level=Tier.OBJECT_STORAGE)
         good = write_all(engine, 1, collection="good", level=Tier.COMMITTED)
         actions = Actions(engine)
@@ -396,9 +398,12 @@ def test_a_clock_that_jumps_ahead_lets_nobody_be_forgotten(
                 assert session.greeting["last_seq"] == 1
 
 
-def test_a_producer_is_forgotten_for_good_or_not_at_all(tmp_path: Path, iceberg: FakeIceberg) -> None:
+def test_a_producer_is_forgotten_for_good_or_not_at_all(
+    tmp_path: Path, iceberg: FakeIceberg, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that was told that nobody knows it counts from 1: a crash must not bring the old numbers back."""
-    options = {"producer": "till"}
+    options, clock = {"producer": "till"}, tmp_path / "clock"
+    monkeypatch.setattr(seeded, "clock", clock)
 
     def last_seq(engine: Engine) -> int | None:
         with LocalSession(engine, options=options) as session:
@@ -407,24 +412,24 @@ def test_a_producer_is_forgotten_for_good_or_not_at_all(tmp_path: Path, iceberg:
 
     iceberg.problems["orders"] = EndpointUnavailable("no table")
     iceberg.problems["stuck"] = EndpointUnavailable("no table")  # so that no segment is removed
-    with running_engine(tmp_path) as engine:
+    with running_engine(tmp_path, stuck=PATIENT) as engine:
         write_all(engine, 0, collection="stuck", level=Tier.OBJECT_STORAGE)
         with LocalSession(engine, options=options) as session:
             lsn = session.write(1, seq=1)
-        engine._log._uptime_before_us += 2 * PRODUCER_SILENCE_US
+            session.await_level(lsn, Tier.LOCAL_DISK.name)  # weeks before the clock jumps
+        clock.write_text(f"0 {2 * PRODUCER_SILENCE_SECONDS}")
         write_all(engine, *range(20), collection="others", level=Tier.COMMITTED)
         engine._clean_up()
         assert last_seq(engine) == 1  # its write is not committed
         del iceberg.problems["orders"]
         wait_until(lambda: engine.watermarks("orders")[COMMITTED] >= lsn)
-        wait_until(lambda: write_all(engine, 3, collection="others") and not engine._state.producers)
-        engine._log._uptime_before_us += 2 * PRODUCER_SILENCE_US
-        engine._clean_up()
-        with LocalSession(engine, options=options) as session:
-            assert (session.greeting["last_seq"], session.greeting["forgotten_lsn"]) == (None, lsn)
-    again = Engine(settings_for(tmp_path))
-    assert (len(again._producers), again._producers.forgotten_lsn) == (0, lsn)
-    again.close()
+        ahead = 2
+        while last_seq(engine) is not None:  # each time it is heard of again
+            ahead += 2
+            clock.write_text(f"0 {ahead * PRODUCER_SILENCE_SECONDS}")
+            write_all(engine, 3, collection="others", level=Tier.COMMITTED)
+    with running_engine(tmp_path) as again, LocalSession(again, options=options) as session:
+        assert (session.greeting["last_seq"], session.greeting["forgotten_lsn"]) == (None, lsn)
 
 
 class Undeleting(Store):
@@ -474,7 +479,7 @@ def test_the_limit_counts_all_that_a_stuck_collection_keeps_on_the_disk(
     tmp_path: Path, iceberg: FakeIceberg
 ) -> None:
     iceberg.problems["bad"] = SchemaError("no such type")
-    with running_engine(tmp_path, most_log_bytes=20_000) as engine:
+    with running_engine(tmp_path, most_log_bytes=20_000, stuck=PATIENT) as engine:
         write_all(engine, 1, collection="bad", level=Tier.OBJECT_STORAGE)
         good = 0
         while engine.health()["accepts_writes"]:
@@ -516,7 +521,7 @@ def test_a_server_starts_on_a_full_disk_drains_it_and_goes_on(tmp_path: Path, ic
         written = write_all(engine, 1, 2, level=Tier.OBJECT_STORAGE)
     iceberg.problem = None
     disk = Disk(create_errors=[NO_SPACE] * 10_000)
-    with running_engine(tmp_path, files=disk) as engine:
+    with running_engine(tmp_path, disk=disk) as engine:
         assert engine.health()["status"] == "refusing"
         session = LocalSession(engine)
         session.send(batch(3))
@@ -531,7 +536,5 @@ def test_a_server_starts_on_a_full_disk_drains_it_and_goes_on(tmp_path: Path, ic
 def test_a_disk_that_cannot_be_written_at_all_is_told_at_the_start(
     tmp_path: Path, iceberg: FakeIceberg
 ) -> None:
-    engine = Engine(settings_for(tmp_path), files=Disk(create_errors=[errno.EROFS]))
     with pytest.raises(Terminal, match="Read-only file system"):
-        engine.start()
-    engine.close()
+        Engine(settings_for(tmp_path), hooks=Disk(create_errors=[errno.EROFS]))

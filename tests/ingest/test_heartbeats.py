@@ -12,13 +12,12 @@ import pytest
 from headrace.errors import EndpointUnavailable
 from headrace.ingest.cleaner import Cleaner
 from headrace.ingest.commit_loop import CommitLoop, longest_silence
+from headrace.ingest.control import Control
 from headrace.ingest.disk_space import DiskSpace
 from headrace.ingest.engine import Engine
 from headrace.ingest.heartbeats import Heartbeats
-from headrace.ingest.intake import Intake
 from headrace.ingest.uploader import Uploader
 from headrace.model.tiers import Tier
-from headrace.wal.writer import LogWriter
 from tests.ingest.support import (
     FakeIceberg,
     LocalSession,
@@ -30,10 +29,9 @@ from tests.ingest.support import (
 )
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
-TASKS = ("log", "intake", "uploader", "commits", "cleaner", "disk")
+TASKS = ("control", "uploader", "commits", "cleaner", "disk")
 STEPS: dict[str, tuple[type, str]] = {
-    "log": (LogWriter, "_write_group"),
-    "intake": (Intake, "_write_all"),
+    "control": (Control, "_take"),
     "uploader": (Uploader, "_put"),
     "commits": (CommitLoop, "_commit"),
     "cleaner": (Cleaner, "_remove_committed"),
@@ -44,9 +42,8 @@ STEPS: dict[str, tuple[type, str]] = {
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("ingest.intake", "ingest.uploader", "ingest.cleaner"):
+    for module in ("ingest.control", "ingest.uploader", "ingest.cleaner"):
         monkeypatch.setattr(f"headrace.{module}.IDLE_SECONDS", 0.01)
-    monkeypatch.setattr("headrace.wal.writer._IDLE_SECONDS", 0.01)
     monkeypatch.setattr("headrace.ingest.disk_space._LOOK_SECONDS", 0.01)
 
 
@@ -65,6 +62,18 @@ def test_a_task_is_well_while_its_thread_lives_and_beats() -> None:
     thread.start()
     thread.join()
     assert heartbeats.problems() == ["task uploader has ended: restart the server"]
+
+
+def test_a_task_that_is_not_ours_is_asked() -> None:
+    pulse = (True, 30.0)
+    heartbeats = Heartbeats()
+    heartbeats.watch("log", 30.0, lambda: pulse)
+    assert (heartbeats.problems(), heartbeats.ages()) == ([], {"log": 30.0})
+    pulse = (True, 31.0)
+    [problem] = heartbeats.problems()
+    assert problem.startswith("task log has shown no sign of life for 31 s, where 30 are the most")
+    pulse = (False, 0.0)
+    assert heartbeats.problems() == ["task log has ended: restart the server"]
 
 
 def test_a_commit_that_takes_as_long_as_it_may_is_no_problem() -> None:

@@ -14,12 +14,14 @@ from headrace.errors import (
     Fenced,
     ServerUnavailable,
 )
+from headrace.ingest.data_folder import DataFolder
 from headrace.ingest.engine import Engine
+from headrace.ingest.engine_settings import LogLimits
 from headrace.model.lsn import first_lsn_of
 from headrace.model.tiers import Tier
 from headrace.wal.segments import segment_files
-from headrace.wal.writer import LogLimits
 from tests.ingest.support import (
+    PATIENT,
     FakeIceberg,
     LocalSession,
     Store,
@@ -43,7 +45,9 @@ def test_segments_are_removed_after_they_are_committed_and_not_before(
     # Of this collection only, so that rounds go on, and with them the removal of what is committed.
     iceberg.problems["orders"] = EndpointUnavailable("the table is locked")
     # No segment is sealed by itself: one that contains only a new collection could be removed at once.
-    with running_engine(tmp_path / "data", store=store, log=LogLimits(segment_seconds=3600)) as engine:
+    with running_engine(
+        tmp_path / "data", store=store, stuck=PATIENT, log=LogLimits(segment_seconds=3600)
+    ) as engine:
         for number in range(20):
             write_all(engine, number, level=Tier.LOCAL_DISK)
             engine.flush(Tier.OBJECT_STORAGE, DEADLINE_SECONDS)
@@ -193,7 +197,9 @@ def test_a_server_that_ended_before_its_first_record_reuses_no_number(
     with running_engine(tmp_path / "data", store=store) as engine:
         write_all(engine, 1, level=Tier.OBJECT_STORAGE)
     shutil.rmtree(tmp_path / "data")
-    Engine(settings_for(tmp_path / "data"), store=store)._folder.close()  # never started
+    folder = DataFolder(tmp_path / "data")
+    assert folder.open_log(store, lambda _, __: None, lambda _log, _names: {}).identity.term == 1
+    folder.close()
     with running_engine(tmp_path / "data", store=store) as engine:
         assert write_all(engine, 1) == [first_lsn_of(1)]
 
@@ -233,7 +239,7 @@ def test_two_servers_with_copies_of_a_folder_cannot_both_put(tmp_path: Path, ice
         running_engine(tmp_path / "copy", store=Store(url)) as second,
         LocalSession(second) as session,
     ):
-        wait_until(lambda: second._commits.tables)  # as they were before the first server writes
+        wait_until(lambda: second._commits.confirmed.tables)  # as they were before the first server writes
         write_all(first, 2, level=Tier.OBJECT_STORAGE)
         lsn = session.write(2)
         wait_until(lambda: second.fatal)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from headrace.errors import EndpointUnavailable, Fenced
 from headrace.ingest.engine import Engine
+from headrace.ingest.iceberg.jobs import CommitJob
 from headrace.ingest.low_water import TableMark, read_file, read_newest
 from headrace.ingest.store import SegmentStore
 from headrace.model.lsn import first_lsn_of
@@ -21,37 +21,21 @@ from headrace.objects import ObjectStore
 from headrace.wal.position import LogPosition
 from headrace.wal.segments import CorruptLog, number_of, segment_files, segment_name
 from headrace.wal.state import Committed
-from tests.ingest.support import FakeIceberg, LocalSession, Store, running_engine, settings_for, write_all
+from tests.ingest.support import (
+    FakeIceberg,
+    LocalSession,
+    Store,
+    away,
+    running_engine,
+    settings_for,
+    write_all,
+)
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("state_in_every_segment")
 
 OBJECT_STORAGE, COMMITTED = Tier.OBJECT_STORAGE.name, Tier.COMMITTED.name
 _AWAY = EndpointUnavailable("the catalog is away")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "objects")
-
-
-@pytest.fixture(autouse=True)
-def _a_state_in_every_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a log keeps many small segments until it has grown by a multiple of its state."""
-    monkeypatch.setattr("headrace.wal.writer._STATE_SHARE", 0)
-
-
-@contextmanager
-def away(store: Store) -> Iterator[None]:
-    """The store answers nothing that is asked at a start."""
-
-    def unavailable(*_: object) -> Any:
-        raise EndpointUnavailable("the store is away")
-
-    store.broken = "the store is away"
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("join", "numbers", "log_id"):
-            patch.setattr(store, name, unavailable)
-        yield
-    store.broken = None
 
 
 def write_each(engine: Engine, *ids: int, level: Tier, collection: str = "orders") -> list[int]:
@@ -178,7 +162,7 @@ def test_a_removal_that_ends_at_any_step_is_finished_later(
     if lost:
         shutil.rmtree(tmp_path / "data")
     with running_engine(tmp_path / "data", store=store) as engine:
-        assert [engine.tier_of(lsn) for lsn in lsns] == [COMMITTED] * 3
+        wait_until(lambda: [engine.tier_of(lsn) for lsn in lsns] == [COMMITTED] * 3)  # the table says so
         lsns += write_each(engine, 4, level=Tier.COMMITTED)
         wait_for_release(engine)
         first = engine._mark.current.first_segment
@@ -282,6 +266,26 @@ def test_a_table_that_lacks_what_the_log_no_longer_has_is_not_committed_to(
     with running_engine(tmp_path / "data", store=store) as engine:  # the word of a person is kept
         write_each(engine, 6, level=Tier.COMMITTED)
         assert engine.lost(collection="orders") == [(before + 1, needed), *engine.lost()]
+
+
+def test_a_writer_never_hears_that_what_was_given_up_is_committed(
+    tmp_path: Path, iceberg: FakeIceberg, store: Store
+) -> None:
+    with running_engine(tmp_path / "data", store=store) as engine:
+        with LocalSession(engine, options={"producer": "p"}) as session:
+            lsn = session.write(1, seq=1)
+        write_each(engine, 2, 3, level=Tier.COMMITTED)
+        wait_for_release(engine)
+        needed = engine._mark.current.tables["orders"].needed
+    iceberg.committed, iceberg.lsns = {}, {}
+    accepted = frozenset([f"orders:1-{needed}"])
+    with running_engine(tmp_path / "data", store=store, accept_loss=accepted) as engine:
+        wait_until(lambda: engine.tier_of(lsn, "orders") == "LOST", "the loss")
+        with LocalSession(engine, options={"producer": "p", "resume_after": 0}) as session:
+            later = session.write(4, seq=2)
+            session.await_level(later, COMMITTED)
+            assert session.greeting["lost"][0] == [1, needed]
+            assert lsn not in session.lsns(COMMITTED)
 
 
 def test_a_table_that_moves_while_the_server_runs_is_asked_again(
@@ -510,3 +514,51 @@ def test_a_log_that_came_from_the_store_starts_without_it_afterwards(
         pass
     with away(store), running_engine(tmp_path / "data", store=store) as engine:
         write_all(engine, 4, level=Tier.LOCAL_DISK)
+
+
+def test_a_mark_that_was_read_while_the_store_was_away_does_not_move(
+    tmp_path: Path, iceberg: FakeIceberg, store: Store
+) -> None:
+    """A person may have given something up, but in the store there may be a later mark."""
+    with running_engine(tmp_path / "data", store=store) as engine:
+        lsns = write_each(engine, 1, 2, 3, level=Tier.COMMITTED)
+        wait_for_release(engine)
+    iceberg.committed.clear()
+    recorded = read_file(tmp_path / "data")
+    assert recorded is not None
+    accepted = frozenset([f"orders:1-{recorded.tables['orders'].needed}"])
+    with away(store):
+        engine = Engine(settings_for(tmp_path / "data", accept_loss=accepted), store=store)
+        engine.start()
+        wait_until(lambda: engine.commit_failures > 2, "commits that fail")
+        assert read_file(tmp_path / "data") == recorded
+        assert read_newest(store) == recorded
+    try:
+        wait_until(lambda: engine.tier_of(lsns[0], "orders") == "LOST", "the loss, once the store answers")
+    finally:
+        engine.close(60)
+
+
+def test_a_table_that_is_restored_before_segments_are_released_is_noticed_in_time(
+    tmp_path: Path, iceberg: FakeIceberg, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, restored = iceberg.commit, False
+
+    def commit_and_restore(job: CommitJob, timeout: float) -> Any:
+        """Brings an older copy of the table back before anybody hears that it was committed."""
+        nonlocal restored
+        copy = dict(iceberg.committed), {name: list(lsns) for name, lsns in iceberg.lsns.items()}
+        outcome = commit(job, timeout)
+        if iceberg.lsns["orders"][-1] == lsns[-1] and not restored:
+            restored = True
+            iceberg.committed, iceberg.lsns = copy
+        return outcome
+
+    with running_engine(tmp_path / "data", store=store) as engine:
+        lsns = write_each(engine, 1, level=Tier.COMMITTED)
+        iceberg.hold()
+        lsns += write_each(engine, 2, 3, level=Tier.OBJECT_STORAGE)
+        monkeypatch.setattr(iceberg, "commit", commit_and_restore)
+        iceberg.let_go()
+        wait_until(lambda: restored and iceberg.lsns["orders"] == lsns, "what the older copy lacked")
+        wait_for_release(engine)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from headrace.errors import SchemaError
 from headrace.ingest.schemas import (
     Adapter,
-    adapt,
     collection_schema,
     describe_fields,
     evolve,
@@ -27,6 +26,11 @@ from headrace.model.collections import Collection
 
 def schema(**columns: pa.DataType) -> pa.Schema:
     return pa.schema(list(columns.items()))
+
+
+def adapt(collection: str, rows: Any, kept: pa.Schema) -> Any:
+    """Returns rows of an older or narrower schema as rows of the one that is kept."""
+    return Adapter(collection, rows.schema, kept)(rows)
 
 
 @pytest.mark.parametrize(

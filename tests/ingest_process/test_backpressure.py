@@ -98,8 +98,8 @@ def test_a_throttled_client_is_told_and_others_too(small: Serving) -> None:
         while not any(session["throttled"] for session in small.sessions()):
             writer.write_batch(rows(sent, 1, "x" * 50_000))
             sent += 1
-        for _ in range(10):
-            writer.write_batch(rows(sent, 1, "x" * 50_000))
+        for _ in range(10):  # small, so that the stream's window has room for all of them
+            writer.write_batch(rows(sent, 1, "x" * 1_000))
             sent += 1
         throttled = _statuses(reader, "throttled")
         reason = next(throttled)

@@ -6,8 +6,6 @@ They are not yet committed, since the server commits only when told to, and some
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +19,6 @@ pytestmark = pytest.mark.processes
 WRITES = 1_000_000
 A_MESSAGE = 5_000
 MOST_BYTES = 50 << 20
-
-# No two of the writes are neighbours, as when as many clients write in turns; all tiers are waited for.
-FRAGMENTED = """
-import json, psutil
-from headrace.ingest.ledger import Ledger
-from headrace.model.tiers import Tier
-
-ledger, memory = Ledger(Tier), psutil.Process().memory_info
-before = memory().rss
-for lsn in range(1, 2 * {writes}, 2):
-    ledger.add(lsn, 1)
-grown = memory().rss - before
-taken = 0
-while ranges := ledger.take(Tier.COMMITTED, 2 * {writes}, 16384):
-    taken += len(ranges)
-print(json.dumps({{"ranges": ledger.ranges, "grown": grown, "taken": taken}}))
-"""
 
 
 def in_flight(data: Path, levels: list[str]) -> int:
@@ -75,14 +56,3 @@ def test_a_million_writes_of_one_client(tmp_path: Path) -> None:
     subscribed = in_flight(tmp_path / "all", ["MEMORY", "COMMITTED"])
     print(f"grew by {alone:,} bytes without subscriptions, by {subscribed:,} with")  # noqa: T201
     assert subscribed - alone < MOST_BYTES
-
-
-@pytest.mark.parametrize("writes", [WRITES])
-def test_a_million_writes_none_beside_another(writes: int) -> None:
-    answer = subprocess.run(
-        [sys.executable, "-c", FRAGMENTED.format(writes=writes)], capture_output=True, text=True, check=True
-    )
-    found = json.loads(answer.stdout)
-    assert found["taken"] == writes
-    assert found["ranges"] <= writes
-    assert found["grown"] < MOST_BYTES

@@ -68,6 +68,20 @@ def ipc_messages(table: pa.Table, options: pa.ipc.IpcWriteOptions | None = None)
     return found
 
 
+def shared_body(columns: int, rows: int) -> tuple[pa.Schema, bytes, bytes]:
+    """A batch's schema, its header, and a body of one column, which is in the place of all of them."""
+    column = pa.array(range(rows))
+    batch = pa.record_batch([column] * columns, [f"c{number}" for number in range(columns)])
+    header, body = parts_of(batch.serialize())
+    changed, size = bytearray(header), 8 * rows
+    everything, one, nothing = (struct.pack("<q", length) for length in (len(body), size, 0))
+    first = header.index(nothing * 3 + one)  # where the buffers are described: validity, then values
+    changed[first : first + 32 * columns] = (nothing * 3 + one) * columns
+    at = header.index(everything)
+    changed[at : at + 8] = one
+    return batch.schema, bytes(changed), body[:size]
+
+
 class RawFlight:
     """Calls with messages that are sent as they are."""
 

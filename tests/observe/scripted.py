@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
-from headrace.ingest.progress import Progress
+from headrace.ingest.progress import Watermark
 from headrace.ingest.statistics import Statistics
 from headrace.model.tiers import Tier
-from headrace.wal.state import Committed
+
+_ids = count()
 
 
 @dataclass(eq=False)
@@ -19,6 +21,7 @@ class ScriptedSession:
     throttled: str | None = None
     waiting: dict[Tier, int] = field(default_factory=dict)
     statistics: Statistics = field(default_factory=Statistics)
+    id: int = field(default_factory=lambda: next(_ids))
 
     def pending(self, tier: Tier) -> int:
         return self.waiting.get(tier, 0)
@@ -32,13 +35,21 @@ class ScriptedCollections:
         return sorted(self.known)
 
 
+@dataclass
+class ScriptedProgress:
+    committed: dict[str, int]
+
+    def of(self, _tier: Tier, collection: str) -> Watermark:
+        return Watermark(self.committed[collection], 1)
+
+
 class ScriptedServer:
     def __init__(self, collections: dict[str, int] | None = None) -> None:
         committed = collections if collections is not None else {"orders": 900}
         self.live: list[ScriptedSession] = []
-        self.ended = Statistics()
+        self.all = Statistics()
         self.collections = ScriptedCollections(list(committed))
-        self.progress = Progress(0, 0, {name: Committed(lsn, 1) for name, lsn in committed.items()})
+        self.progress = ScriptedProgress(committed)
         self.lsns = {"MEMORY": 1000, "LOCAL_DISK": 990, "OBJECT_STORAGE": 950, "COMMITTED": 900}
         self.lags = {Tier.LOCAL_DISK: 0.001, Tier.OBJECT_STORAGE: 0.2, Tier.COMMITTED: 4.5}
         self.problems: list[str] = []
@@ -50,7 +61,9 @@ class ScriptedServer:
         return list(self.live)
 
     def statistics(self) -> Statistics:
-        return Statistics.sum([self.ended, *(session.statistics for session in self.live)])
+        return replace(
+            self.all, writes=self.all.writes + sum(session.statistics.writes for session in self.live)
+        )
 
     def watermarks(self) -> dict[str, int]:
         return dict(self.lsns)
@@ -71,7 +84,14 @@ class ScriptedServer:
             "disk_free_bytes": 1 << 40,
             "disk_needed_bytes": 1 << 28,
             "waiting_bytes": 512,
+            "quarantine": [{"collection": "orders", "side_log_bytes": 4096}],
             "heartbeat_ages": {"log": 0.5, "cleaner": 400.0},
             "backlogs": {"cleaner": 7},
+            "connections": {
+                "open": 40,
+                "most": 2048,
+                "handshakes": 2,
+                "turned_away": {"full": 0, "handshake": 5},
+            },
             "sessions": [{"peer": session.peer} for session in self.live],
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from headrace.errors import Unauthenticated
 from headrace.ingest.access import Access
 from headrace.ingest.statistics import Statistics
 from headrace.model.tiers import Tier
-from headrace.observe.latency import quantiles
 from headrace.observe.metrics import metrics_registry
 from tests.observe.scripted import ScriptedServer, ScriptedSession
 
@@ -53,8 +51,8 @@ def test_the_metrics_of_the_rfc(server: ScriptedServer) -> None:
     registry = metrics_registry(server)
     first = ScriptedSession(waiting={Tier.LOCAL_DISK: 1, Tier.OBJECT_STORAGE: 20, Tier.COMMITTED: 300})
     second = ScriptedSession(waiting={Tier.LOCAL_DISK: 4, Tier.COMMITTED: 5})
-    first.statistics.write_seconds.extend(index / 1000 for index in range(101))
-    first.statistics.ack_seconds.extend(index / 100 for index in range(101))
+    server.all.write_seconds = [index / 1000 for index in range(101)]
+    server.all.ack_seconds = [index / 100 for index in range(101)]
     server.live += [first, second]
     server.lsns = {"MEMORY": 1100, "LOCAL_DISK": 1090, "OBJECT_STORAGE": 1050, "COMMITTED": 900}
     samples = scraped(registry)
@@ -71,7 +69,7 @@ def test_the_metrics_of_the_rfc(server: ScriptedServer) -> None:
 
 def test_the_others(server: ScriptedServer) -> None:
     session = ScriptedSession(throttled="the disk is slower than the writers")
-    session.statistics = Statistics(1, 2, 3, 4, 5, 6, 7, 8)
+    server.all = Statistics(1, 2, 3, 4, 5, 6, 7, 8)
     server.live = [session, ScriptedSession()]
     server.problems = ["one", "two"]
     server.accepts_writes = False
@@ -98,6 +96,9 @@ def test_the_others(server: ScriptedServer) -> None:
         "disk_free_bytes": 1 << 40,
         "disk_needed_bytes": 1 << 28,
         "waiting_bytes": 512,
+        "connections": 40,
+        "connections_limit": 2048,
+        "handshakes": 2,
     }
     assert {name: value(samples, name) for name in expected} == expected
     assert value(samples, "committed_lsn", collection="orders") == 900
@@ -105,6 +106,7 @@ def test_the_others(server: ScriptedServer) -> None:
     assert labelled(samples, "watermark_lsn", "tier") == lsns
     assert labelled(samples, "heartbeat_age_seconds", "task") == {"log": 0.5, "cleaner": 400.0}
     assert labelled(samples, "backlog_segments", "task") == {"cleaner": 7}
+    assert labelled(samples, "connections_turned_away_total", "reason") == {"full": 0, "handshake": 5}
     assert labelled(samples, "build_info", "version") == {__version__: 1}
     assert samples["process_resident_memory_bytes", frozenset()] > 1e6
 
@@ -120,7 +122,7 @@ def test_a_counter_never_falls(server: ScriptedServer) -> None:
 
 
 def test_writes_before_the_metrics_were_made_count(server: ScriptedServer) -> None:
-    server.ended.writes = 40
+    server.all.writes = 40
     assert value(scraped(metrics_registry(server)), "flight_writes_total", tier="memory") == 40
 
 
@@ -176,30 +178,12 @@ def test_clients_are_bounded(server: ScriptedServer) -> None:
     assert len(shown) == 51
 
 
-def test_latencies_of_many_streams_have_equal_parts(server: ScriptedServer) -> None:
-    slow, fast = ScriptedSession(), ScriptedSession()
-    slow.statistics.write_seconds.extend([1.0] * 8192)
-    fast.statistics.write_seconds.extend([0.0] * 8192)
-    server.live = [slow, fast]
-    registry = metrics_registry(server)
-    shown = labelled(scraped(registry), "write_latency_seconds", "quantile")
-    assert (shown["0.5"], shown["0.9"]) in [(0.0, 1.0), (1.0, 1.0)]
-    server.live = [fast, slow]
-    assert labelled(scraped(registry), "write_latency_seconds", "quantile") == shown
-
-
-def test_latencies_of_streams_that_ended(server: ScriptedServer) -> None:
+def test_latencies_are_shown_once_there_are_any(server: ScriptedServer) -> None:
     registry = metrics_registry(server)
     assert labelled(scraped(registry), "write_latency_seconds", "quantile") == {}
-    server.ended.write_seconds.append(0.25)
+    server.all.write_seconds = [0.25]
     shown = labelled(scraped(registry), "write_latency_seconds", "quantile")
     assert shown == {"0.5": 0.25, "0.9": 0.25, "0.99": 0.25, "0.999": 0.25}
-
-
-def test_quantiles_are_of_the_newest() -> None:
-    many = [deque([9.0] * 8000 + [1.0] * 82) for _ in range(100)]
-    assert quantiles(many) == {0.5: 1.0, 0.9: 1.0, 0.99: 1.0, 0.999: 1.0}
-    assert quantiles([deque()]) == {}
 
 
 def test_refused_calls_are_counted(server: ScriptedServer, tmp_path: Path) -> None:
@@ -214,9 +198,7 @@ def test_refused_calls_are_counted(server: ScriptedServer, tmp_path: Path) -> No
 
 
 def test_openmetrics_too(server: ScriptedServer) -> None:
-    session = ScriptedSession()
-    session.statistics.write_seconds.append(0.1)
-    server.live = [session]
+    server.all.write_seconds = [0.1]
     text = generate_openmetrics(metrics_registry(server)).decode()  # type: ignore[no-untyped-call]
     names = {family.name for family in parse_openmetrics(text)}  # type: ignore[no-untyped-call]
     assert {"headrace_flight_writes", "headrace_write_latency_seconds", "headrace_build"} <= names

@@ -10,15 +10,15 @@ from typing import Any
 
 from headrace.model.checkpoints import JsonObject
 from headrace.objects import ObjectStore
-from headrace.pipeline.coordinator import Coordinator, Patience
+from headrace.pipeline.coordinator import Coordinator, RetryPolicy
 from headrace.pipeline.recovery_log import RecoveryLog
 from headrace.sinks.contract import Epoch, Sink
 from headrace.testing.memory_sink import MemorySink, MemoryTarget
 
-QUICK = Patience(first_pause=0.001, longest_pause=0.01)
+QUICK = RetryPolicy(first_pause=0.001, longest_pause=0.01)
 
 
-def tried_ten_times() -> Patience:
+def tried_ten_times() -> RetryPolicy:
     """Uses a clock that advances by a second whenever it is read: before the first try and after each."""
     return replace(QUICK, decide_for=9.0, clock=itertools.count().__next__)
 
@@ -70,13 +70,13 @@ class World:
         self,
         observe: Callable[[str], None] | None = None,
         sinks: Sequence[Sink] | None = None,
-        patience: Patience = QUICK,
+        retry_policy: RetryPolicy = QUICK,
     ) -> Coordinator:
         log = RecoveryLog(self.store, "log")
         return Coordinator(
             log,
             self.sinks() if sinks is None else sinks,
-            patience=patience,
+            retry_policy=retry_policy,
             observe=observe or self.steps.append,
         )
 

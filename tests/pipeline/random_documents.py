@@ -23,7 +23,7 @@ from headrace.model.columns import extract
 from headrace.model.field_types import FieldType, Kind, type_of_schema
 from headrace.model.json_order import OrderKey, order_key
 from headrace.model.reductions import check_annotations, reduce_all
-from headrace.pipeline.spark_types import quote, spark_type
+from headrace.spark.sql import quote, spark_type
 from headrace.testing.runtime import keys_of
 
 Document = dict[str, Any]

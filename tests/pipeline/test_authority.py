@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from devtools.postgres_server import PostgresServer
 from headrace.errors import CheckpointMoved, ConfigError, EndpointError
 from headrace.pipeline.settings import Limits
-from headrace.pipeline.shard_task import run_shards
-from headrace.pipeline.transaction import ShardJob, ShardResult, transact
+from headrace.pipeline.shards.task import run_shards
+from headrace.pipeline.shards.transaction import ShardJob, ShardResult, transact
 from headrace.testing.runtime import combine
 from tests.pipeline.scenario import COLLECTION, Scenario
 from tests.pipeline.scenarios import Documents, MakeScenario

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, cast
 
 import pyarrow as pa
@@ -12,8 +11,7 @@ import pytest
 
 from headrace.errors import UnexpectedFailure
 from headrace.model.checkpoints import JsonObject
-from headrace.pipeline.binding_sink import COUNTING, BindingSink, Written
-from headrace.pipeline.sink_rows import SinkRows
+from headrace.pipeline.sinks import COUNTING, BindingSink, EpochRows, SinkRows, Written
 from headrace.sinks.contract import Epoch, Place, RowSink
 from tests.waiting import wait_until
 
@@ -66,15 +64,9 @@ class Plain:
         return combined
 
 
-@dataclass
-class Combined:
-    combined: list[DataFrame]
-    good: tuple[int, ...] | None = None
-
-
 def prepare(sink: Saying, rows: DataFrame) -> Written:
     binding = BindingSink(sink, cast(SinkRows, Plain()), Place("here", "m"), 0)
-    binding.prepare(Epoch(3, 1, {}, lambda: None), Combined([rows]))
+    binding.prepare(Epoch(3, 1, {}, lambda: None), EpochRows([rows]))
     return binding.written
 
 

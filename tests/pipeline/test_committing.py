@@ -69,7 +69,7 @@ def test_a_commit_that_fails_for_good_holds_up_no_other_and_names_itself(
 def test_what_fails_for_good_is_raised_though_another_one_is_away(world: World) -> None:
     good, dead = Failing("good", world.good), Failing("dead", world.dead)
     good.commit_error, dead.commit_error = EndpointUnavailable("away"), EndpointError("the table was dropped")
-    coordinator = world.coordinator(sinks=[good, dead], patience=tried_ten_times())
+    coordinator = world.coordinator(sinks=[good, dead], retry_policy=tried_ten_times())
     coordinator.start()
     coordinator.run(0, {}, rows_of(0))
     with pytest.raises(EndpointError):
@@ -119,7 +119,7 @@ class Hanging(MemorySink):
 
 def test_a_sink_that_does_not_answer_holds_up_no_other_and_names_itself(world: World) -> None:
     good, dead = Hanging("good", world.good), MemorySink("dead", world.dead)
-    coordinator = world.coordinator(sinks=[good, dead], patience=replace(QUICK, answer_within=0.2))
+    coordinator = world.coordinator(sinks=[good, dead], retry_policy=replace(QUICK, answer_within=0.2))
     coordinator.start()
     coordinator.run(0, {}, rows_of(0))
     wait_until(lambda: "committed dead" in world.steps)
@@ -135,7 +135,7 @@ def test_a_sink_that_does_not_answer_holds_up_no_other_and_names_itself(world: W
 
 def test_a_sink_that_never_answers_does_not_keep_the_others_from_being_closed(world: World) -> None:
     good, dead = Hanging("good", world.good), MemorySink("dead", world.dead)
-    coordinator = world.coordinator(sinks=[good, dead], patience=replace(QUICK, answer_within=0.2))
+    coordinator = world.coordinator(sinks=[good, dead], retry_policy=replace(QUICK, answer_within=0.2))
     coordinator.start()
     coordinator.run(0, {}, rows_of(0))
     coordinator.close()

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.connectors.registry import find_connector
 from headrace.model.collections import Collection
-from headrace.pipeline.planning import connected, plan
+from headrace.pipeline.plan import connected, plan
 from headrace.pipeline.settings import BindingSettings, CollectionSource, MaterializationSettings
 from headrace.protocol.grpc import GrpcServer
 from headrace.protocol.messages import Spec

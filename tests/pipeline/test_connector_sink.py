@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from pyspark.sql import DataFrame
 
 from headrace.connectors.sqlite import SqliteConnector
 from headrace.errors import CheckpointMoved, ProtocolError
 from headrace.model.checkpoints import START, JsonObject
 from headrace.pipeline.connector_sink import ConnectorSink
-from headrace.pipeline.planning import apply, plan
-from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, read_checkpoint, unmarked
+from headrace.pipeline.plan import apply, plan
+from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, read_checkpoint, without_takeover_marker
 from headrace.pipeline.settings import BindingSettings, CollectionSource, MaterializationSettings
-from headrace.pipeline.shards import shard_ranges
-from headrace.pipeline.transaction import ShardJob, ShardResult, transact
+from headrace.pipeline.shards.ranges import shard_ranges
+from headrace.pipeline.shards.transaction import ShardJob, ShardResult, transact
+from headrace.pipeline.sinks import EpochRows
 from headrace.protocol.messages import Delivery, StartedCommit
 from headrace.protocol.stream import ConnectorStream
 from headrace.sinks.contract import Epoch
@@ -66,34 +68,34 @@ def endpoint(tmp_path: Path) -> Endpoint:
 
 def test_a_task_that_wakes_up_late_does_not_find_where_its_epoch_begins(endpoint: Endpoint) -> None:
     first = endpoint.driver()
-    first.take_over(START, None)
+    first.fence_previous_tasks(START, None)
     before = first._previous
     second = endpoint.driver()
-    second.take_over(START, None)
+    second.fence_previous_tasks(START, None)
     for late in (START, before):
         with pytest.raises(CheckpointMoved):
             endpoint.task(1, late, at(0))
     assert not endpoint.task(1, second._previous, at(0)).was_done
-    assert [unmarked(found) for found in endpoint.checkpoints()] == [START, at(0)]
+    assert [without_takeover_marker(found) for found in endpoint.checkpoints()] == [START, at(0)]
 
 
 def test_a_mark_changes_nothing_for_who_reads_the_checkpoint(endpoint: Endpoint) -> None:
     for shard in range(SHARDS):
         endpoint.task(shard, START, at(0))
-    endpoint.driver().take_over(at(0), None)
+    endpoint.driver().fence_previous_tasks(at(0), None)
     first, second = endpoint.checkpoints()
     assert first == second != at(0)
     assert read_checkpoint(first, "sales", "endpoint") == read_checkpoint(at(0), "sales", "endpoint")
-    endpoint.driver().take_over(at(0), None)
+    endpoint.driver().fence_previous_tasks(at(0), None)
     assert endpoint.checkpoints()[0] not in (first, at(0))
 
 
 def test_a_shard_that_has_the_next_epoch_is_left_as_it_is(endpoint: Endpoint) -> None:
     first = endpoint.driver()
-    first.take_over(START, None)
+    first.fence_previous_tasks(START, None)
     endpoint.task(0, first._previous, at(0))
     second = endpoint.driver()
-    second.take_over(START, at(0))
+    second.fence_previous_tasks(START, at(0))
     assert endpoint.task(0, second._previous, at(0)).was_done
     assert not endpoint.task(1, second._previous, at(0)).was_done
     assert endpoint.checkpoints() == [at(0), at(0)]
@@ -102,8 +104,8 @@ def test_a_shard_that_has_the_next_epoch_is_left_as_it_is(endpoint: Endpoint) ->
 def test_an_epoch_that_the_log_lost_is_known_again_though_it_was_marked(endpoint: Endpoint) -> None:
     for shard in range(SHARDS):
         endpoint.task(shard, START, at(0))
-    endpoint.driver().take_over(at(0), None)
-    endpoint.driver().take_over(START, at(0))
+    endpoint.driver().fence_previous_tasks(at(0), None)
+    endpoint.driver().fence_previous_tasks(START, at(0))
     assert endpoint.checkpoints() == [at(0), at(0)]
 
 
@@ -111,9 +113,9 @@ def test_a_shard_that_moves_meanwhile_is_looked_at_again(endpoint: Endpoint) -> 
     driver = endpoint.driver()
     endpoint.task(1, START, at(0))
     with pytest.raises(CheckpointMoved, match="a task of another process used a shard while it was taken"):
-        driver.take_over(START, None)
+        driver.fence_previous_tasks(START, None)
     with pytest.raises(CheckpointMoved):
-        driver.take_over(START, at(0, run=" otherwise"))
+        driver.fence_previous_tasks(START, at(0, run=" otherwise"))
 
 
 def test_a_task_that_opens_a_shard_meanwhile_is_no_reason_to_stop(
@@ -130,7 +132,7 @@ def test_a_task_that_opens_a_shard_meanwhile_is_no_reason_to_stop(
 
     monkeypatch.setattr(ConnectorStream, "send", overtaken)
     with pytest.raises(CheckpointMoved):
-        driver.take_over(START, None)
+        driver.fence_previous_tasks(START, None)
 
 
 def test_what_a_connector_says_when_it_is_taken_over_is_kept(
@@ -154,7 +156,7 @@ def test_what_a_connector_says_when_it_is_taken_over_is_kept(
         lambda self, stream: transactions(self, cast(ConnectorStream, Counting(stream))),
     )
     driver = endpoint.driver()
-    driver.take_over(START, None)
+    driver.fence_previous_tasks(START, None)
     assert list(driver._checkpoints.values()) == [{"seen": 1}] * SHARDS
 
 
@@ -163,12 +165,6 @@ class Combined:
 
     def __init__(self, steps: list[str]) -> None:
         self._steps = steps
-        self.good_by_shard = None
-        self.contests = ()
-
-    @property
-    def combined(self) -> list[Any]:
-        return [self]
 
     def persist(self) -> Combined:
         return self
@@ -178,6 +174,10 @@ class Combined:
 
     def unpersist(self) -> None:
         self._steps.append("forgotten")
+
+
+def rows_of(steps: list[str]) -> EpochRows:
+    return EpochRows([cast(DataFrame, Combined(steps))])
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_an_epoch_is_combined_while_the_one_before_is_committed(
     if not keeps_checkpoints:
         driver.opened = None
     epoch = Epoch(1, 1, at(1), lambda: steps.append("waited"), lambda: is_committed)
-    driver.prepare(epoch, Combined(steps))
+    driver.prepare(epoch, rows_of(steps))
     assert steps == expected
 
 
@@ -221,12 +221,12 @@ def test_a_handle_is_empty_when_nothing_is_left_to_commit_or_to_keep(
     )
     driver = endpoint.driver()
     epoch = Epoch(1, 1, at(1), lambda: None)
-    assert driver.prepare(epoch, Combined([])) == {}
+    assert driver.prepare(epoch, rows_of([])) == {}
     state[0] = {"seen": 1}
-    kept = driver.prepare(epoch, Combined([]))
+    kept = driver.prepare(epoch, rows_of([]))
     assert list(kept["connector_checkpoints"].values()) == [{"seen": 1}] * SHARDS
     state[0], driver.opened = None, None
-    assert driver.prepare(epoch, Combined([])), "it is told of the commit"
+    assert driver.prepare(epoch, rows_of([])), "it is told of the commit"
 
 
 def test_a_connector_whose_checkpoints_are_not_those_of_its_delivery_is_refused(

@@ -204,7 +204,7 @@ def test_a_decision_is_tried_again_and_nothing_is_aborted_if_it_stays_unknown(
         decide(self, decision, plan)
 
     monkeypatch.setattr(RecoveryLog, "decide", flaky)
-    coordinator = world.coordinator(sinks=[MemorySink("good", world.good)], patience=tried_ten_times())
+    coordinator = world.coordinator(sinks=[MemorySink("good", world.good)], retry_policy=tried_ten_times())
     coordinator.start()
     coordinator.run(0, {}, rows_of(0))
     failures[0] = 1_000_000
@@ -286,7 +286,7 @@ def test_a_way_back_is_in_the_log_until_somebody_says_that_it_was_gone(world: Wo
     moved.close()
     for is_gone in (False, True):
         log = RecoveryLog(world.store, "log")
-        again = Coordinator(log, world.sinks(), patience=QUICK)
+        again = Coordinator(log, world.sinks(), retry_policy=QUICK)
         recovered = again.start()
         assert (recovered.went_back, recovered.rewinds) == (True, True)
         assert recovered.runtime_checkpoint == {"epoch": 0}

@@ -20,11 +20,11 @@ from headrace.errors import CheckpointMoved, ConfigError, Fenced, SchemaError, S
 from headrace.ingest.iceberg.settings import embedded_catalog
 from headrace.ingest.iceberg.tables import Tables
 from headrace.model.collections import Collection
-from headrace.pipeline.coordinator import Coordinator, Patience
-from headrace.pipeline.places import open_recovery_log
-from headrace.pipeline.quality import Split, judged
+from headrace.pipeline.coordinator import Coordinator, RetryPolicy
+from headrace.pipeline.quality.apply import RuleResult, apply_rules
 from headrace.pipeline.runner import Runner
 from headrace.pipeline.settings import Action, Limits, PipelineSettings, Trigger
+from headrace.pipeline.state_paths import open_recovery_log
 from headrace.testing.runtime import combine
 from tests.pipeline.scenario import COLLECTION, SCHEMA, Recorder
 from tests.pipeline.scenarios import MakeScenario, sqlite_columns
@@ -170,7 +170,7 @@ def test_a_pipeline_waits_for_its_table(make_scenario: MakeScenario) -> None:
         runner.stop()
         running.join()
     assert not runner.failures
-    log.tell_failure("a start that failed")
+    log.record_failure("a start that failed")
     scenario.run()
     assert log.failure() == "", "a start that succeeds clears it, also where there is nothing to read"
     scenario.assert_exact(view())
@@ -191,7 +191,7 @@ def test_what_fails_for_a_while_is_tried_again(
 
     monkeypatch.setattr(Coordinator, "_decide", flaky)
     recorder = Recorder()
-    runner = Runner(scenario.settings(), recorder, Patience(first_pause=0.01))
+    runner = Runner(scenario.settings(), recorder, RetryPolicy(first_pause=0.01))
     runner.run()
     assert not runner.failures
     assert any("failed, again in 0 s: the endpoint went away" in state for state in recorder.states)
@@ -207,15 +207,15 @@ def test_other_rows_than_were_judged_are_never_committed(
     seen: list[bool] = []
 
     @contextmanager
-    def read_otherwise(*given: Any, **options: Any) -> Iterator[Split]:
-        with judged(*given, **options) as split:
+    def read_otherwise(*given: Any, **options: Any) -> Iterator[RuleResult]:
+        with apply_rules(*given, **options) as result:
             seen.append(True)
-            twice = tuple(frame.union(frame) for frame in split.good)
-            yield split if len(seen) > 1 else replace(split, good=twice)
+            twice = tuple(frame.union(frame) for frame in result.good)
+            yield result if len(seen) > 1 else replace(result, good=twice)
 
-    monkeypatch.setattr("headrace.pipeline.pipeline.judged", read_otherwise)
+    monkeypatch.setattr("headrace.pipeline.pipeline.apply_rules", read_otherwise)
     recorder = Recorder()
-    runner = Runner(scenario.settings(), recorder, Patience(first_pause=0.01))
+    runner = Runner(scenario.settings(), recorder, RetryPolicy(first_pause=0.01))
     runner.run()
     assert not runner.failures
     assert any(

@@ -26,6 +26,7 @@ from headrace.pipeline.settings import (
     SinkTarget,
     Source,
 )
+from headrace.pipeline.sources.kafka_offsets import has_topic_ids
 from headrace.protocol.messages import (
     Delivery,
     Durability,
@@ -381,14 +382,23 @@ def test_an_endpoint_says_what_it_cannot_tell() -> None:
 
 
 def test_brokers_without_topic_ids() -> None:
-    before = compiled(OWN, KAFKA)
+    before = compiled(OWN, KAFKA, FormatSource("Kafka"))
     assert without_topic_ids(before, []) == before
-    found = without_topic_ids(before, ["orders"])
-    assert found.guarantee is AT_MOST
-    assert str(found.weakest) == (
-        "source kafka orders: at-most-once (its brokers have no topic ids: one that is deleted and created "
-        "again is taken for the same)"
-    )
+    why = "there are no topic ids to compare: a topic that is deleted and created again is taken for the same"
+    for source, link in ((KAFKA, "kafka orders"), (FormatSource("Kafka"), "Kafka")):
+        found = without_topic_ids(before, [source])
+        assert found.guarantee is AT_MOST
+        assert str(found.weakest) == f"source {link}: at-most-once ({why})"
+        assert sum(reason.guarantee is AT_MOST for reason in found.reasons) == 1
+
+
+def test_every_topic_has_to_have_an_id() -> None:
+    known = "topic orders of cluster c with id 7J2"
+    assert has_topic_ids(known)
+    assert has_topic_ids(f"{known}, {known}")
+    assert not has_topic_ids(f"{known}, topic others of cluster c")
+    assert not has_topic_ids("subscribepattern orders.*")
+    assert not has_topic_ids("")
 
 
 def test_what_a_format_of_somebody_else_keeps_rows_in_is_not_claimed() -> None:

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from pyspark import SparkContext, java_gateway
 
-from headrace.pipeline.session import _ended_if_interrupted, _own_interrupt
+from headrace.spark.session import _ended_if_interrupted, _own_interrupt
 
 pytestmark = pytest.mark.processes
 

@@ -17,9 +17,9 @@ from headrace.errors import ConfigError, SchemaError
 from headrace.pipeline.library import Materializing
 from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.settings import Action, Rule
-from headrace.pipeline.shard_task import run_shards
-from headrace.pipeline.transaction import ShardJob, ShardResult
-from headrace.pipeline.winners import Winner
+from headrace.pipeline.shards.latest import Winner
+from headrace.pipeline.shards.task import run_shards
+from headrace.pipeline.shards.transaction import ShardJob, ShardResult
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
 
@@ -120,8 +120,8 @@ def test_whoever_finds_the_last_write_finds_the_same(
     assert table(tmp_path / "sales.db", "customer, k0") == sorted(expected.items())
     assert (progress.documents, progress.keys) == (350, 50)
     is_left_to_tasks = bool(left_out) and order != "text"
-    contests = [contest and contest.winner for job in jobs for contest in job.contests]
-    assert contests == [Winner.LAST if is_left_to_tasks else None]
+    row_orders = [row_order and row_order.winner for job in jobs for row_order in job.row_orders]
+    assert row_orders == [Winner.LAST if is_left_to_tasks else None]
 
 
 def test_which_is_last_has_to_be_said(spark: SparkSession, given: dict[str, Any]) -> None:

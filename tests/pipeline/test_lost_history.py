@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from headrace.errors import ConfigError
 from headrace.ingest.iceberg.settings import embedded_catalog
 from headrace.ingest.iceberg.tables import Tables
-from headrace.pipeline.places import open_recovery_log
+from headrace.pipeline.state_paths import open_recovery_log
 from headrace.testing.runtime import combine
 from tests.pipeline.scenario import COLLECTION, Scenario, in_order
 from tests.pipeline.scenarios import MakeScenario
@@ -80,7 +80,7 @@ def test_snapshots_have_expired(make_scenario: MakeScenario, tmp_path: Path) -> 
     scenario.assert_exact(view())
 
 
-@pytest.mark.full  # the test above has the order of things, and tests/pipeline/test_lag.py reads offsets
+@pytest.mark.full  # the test above has the order, and tests/pipeline/sources/test_lag.py reads offsets
 def test_messages_have_expired(make_scenario: MakeScenario, tmp_path: Path) -> None:
     scenario, view = make_scenario("kafka", "sqlite")
     path = tmp_path / "view.db"

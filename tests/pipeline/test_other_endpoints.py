@@ -20,7 +20,7 @@ from redis import Redis
 
 from headrace.errors import ConfigError
 from headrace.model.checkpoints import JsonObject
-from headrace.pipeline.committing import Committing
+from headrace.pipeline.committing import EpochCommitter
 from headrace.pipeline.connector_sink import ConnectorSink, _combined_meanwhile
 from headrace.pipeline.coordinator import Coordinator
 from headrace.sinks.contract import Epoch
@@ -104,7 +104,7 @@ def test_an_epoch_is_read_and_combined_while_the_one_before_is_committed(
 
 @pytest.mark.parametrize(
     ("part", "step"),
-    [pytest.param(Coordinator, "_decide", marks=pytest.mark.full), (Committing, "commit")],
+    [pytest.param(Coordinator, "_decide", marks=pytest.mark.full), (EpochCommitter, "commit")],
     ids=["before the decision", "after the decision"],
 )
 def test_files_of_an_epoch_that_was_interrupted(

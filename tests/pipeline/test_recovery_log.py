@@ -326,7 +326,7 @@ def test_a_folder_that_shows_nothing_of_a_log_that_moves_on(
     opened(folder_store).decide(decision(0))
     opened(folder_store)
     reader, others = RecoveryLog(folder_store, PREFIX), [RecoveryLog(folder_store, PREFIX)]
-    last, places = reader._last, reader._places
+    last, indexes = reader._last, reader._indexes
 
     def last_before_it_moves_on() -> Any:
         found = last()
@@ -337,7 +337,7 @@ def test_a_folder_that_shows_nothing_of_a_log_that_moves_on(
         return found
 
     monkeypatch.setattr(reader, "_last", last_before_it_moves_on)
-    monkeypatch.setattr(reader, "_places", lambda after=0: [] if after == 3 else places(after))
+    monkeypatch.setattr(reader, "_indexes", lambda after=0: [] if after == 3 else indexes(after))
     recovered = reader.open()
     assert recovered.decision is not None
     assert recovered.decision.epoch == 1

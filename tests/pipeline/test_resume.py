@@ -17,10 +17,10 @@ from headrace.pipeline.runtime_checkpoint import (
     RuntimeCheckpoint,
     check_incarnations,
     check_sources,
-    marked,
     read_checkpoint,
+    with_takeover_marker,
 )
-from headrace.pipeline.spark_checkpoint import CheckpointFolder, read_folder, write_folder
+from headrace.spark.checkpoint import CheckpointFolder, read_folder, write_folder
 
 SOURCES = ("collection headrace.orders",)
 
@@ -161,8 +161,8 @@ def test_checkpoints_are_read_as_they_were_written() -> None:
     assert "content" not in at(4).to_json()
     with_content = replace(at(4), content="one")
     assert read_checkpoint(with_content.to_json(), "sales", "endpoint") == with_content
-    assert read_checkpoint(marked(at(4).to_json(), "mine"), "sales", "endpoint") == at(4)
-    assert read_checkpoint(marked({}, "mine"), "sales", "endpoint") == at(-1)
+    assert read_checkpoint(with_takeover_marker(at(4).to_json(), "mine"), "sales", "endpoint") == at(4)
+    assert read_checkpoint(with_takeover_marker({}, "mine"), "sales", "endpoint") == at(-1)
     assert read_checkpoint({}, "sales", "endpoint") == at(-1)
     assert at(-1).to_json() == {}
     with pytest.raises(ConfigError, match="that of materialization 'sales' and not of 'stock'"):

@@ -13,8 +13,7 @@ import pytest
 from headrace.errors import ConfigError
 from headrace.model.collections import Collection
 from headrace.pipeline import runner
-from headrace.pipeline.folders import is_folder, refuse_folders
-from headrace.pipeline.planning import plan, planned_sinks
+from headrace.pipeline.plan import plan, planned_sinks
 from headrace.pipeline.settings import (
     BindingSettings,
     CollectionSource,
@@ -24,6 +23,7 @@ from headrace.pipeline.settings import (
     SinkSettings,
     SinkTarget,
 )
+from headrace.pipeline.state_paths import is_folder, refuse_folders
 from tests.pipeline.scenario import Recorder
 
 CLUSTER = "spark://spark.example:7077"

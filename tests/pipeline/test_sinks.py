@@ -12,10 +12,10 @@ import pytest
 
 from headrace.errors import ConfigError, EndpointError, EndpointUnavailable, HeadraceError, SchemaError
 from headrace.model.checkpoints import JsonObject
-from headrace.pipeline.binding_sink import BindingSink
-from headrace.pipeline.committing import Committing
+from headrace.pipeline.committing import EpochCommitter
 from headrace.pipeline.coordinator import Coordinator
 from headrace.pipeline.runner import Runner
+from headrace.pipeline.sinks import BindingSink
 from headrace.sinks.iceberg import IcebergSink
 from tests.pipeline.scenario import Recorder, Scenario
 from tests.pipeline.scenarios import MakeScenario
@@ -173,7 +173,7 @@ def test_a_connector_and_two_sinks_commit_as_one(make_scenario: MakeScenario, so
 @pytest.mark.full  # tests/certify/test_decisive_faults.py does it to real processes
 @pytest.mark.parametrize(
     ("part", "step"),
-    [(Coordinator, "_decide"), (Committing, "commit")],
+    [(Coordinator, "_decide"), (EpochCommitter, "commit")],
     ids=["before", "after"],
 )
 def test_a_crash_before_and_after_the_decision(

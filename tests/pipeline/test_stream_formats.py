@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from headrace.ingest.iceberg.settings import embedded_catalog
 from headrace.ingest.iceberg.tables import Tables
-from headrace.pipeline.spark_catalogs import catalog_conf
-from headrace.pipeline.stream_formats import UNKNOWN, format_of
+from headrace.pipeline.library import UNKNOWN, format_of
+from headrace.spark.catalogs import catalog_conf
 
 
 def test_a_source_is_known_by_its_format(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from headrace.cli import cli
 from headrace.pipeline.maintenance import maintain
-from headrace.pipeline.recovery_log import Decision, Past, standing
+from headrace.pipeline.recovery_log import Decision, LoggedDecision, effective_decisions
 from headrace.pipeline.settings import DeadLetterSettings
 from headrace.pipeline.verification import verify
 from tests.pipeline.scenario import Scenario
@@ -121,15 +121,15 @@ def test_what_is_staged_is_not_to_be_removed(tmp_path: Path) -> None:
     assert "write at least 24h" in str(result.exception)
 
 
-def past(epoch: int, *, committed: bool = True, moved: bool = False) -> Past:
+def past(epoch: int, *, committed: bool = True, moved: bool = False) -> LoggedDecision:
     summary = {"moved": "the endpoint was restored"} if moved else {"read": epoch}
-    return Past(Decision(epoch, {}, {}, summary), "", 1, committed)
+    return LoggedDecision(Decision(epoch, {}, {}, summary), "", 1, committed)
 
 
 def test_epochs_that_were_taken_back_do_not_count() -> None:
     """The latest comes first: 1 and 2 were run again after the endpoint went back to 0, and 2 not yet."""
     latest_first = [past(1), past(0, moved=True), past(2), past(1), past(0)]
-    found = standing(latest_first)
+    found = effective_decisions(latest_first)
     assert [decision.epoch for decision in found] == [0, 1]
     assert found[1] is latest_first[0].decision
-    assert [decision.epoch for decision in standing([past(3, committed=False), past(2)])] == [2]
+    assert [decision.epoch for decision in effective_decisions([past(3, committed=False), past(2)])] == [2]

@@ -13,11 +13,11 @@ from headrace.connectors.registry import find_connector
 from headrace.connectors.sql.fence import FenceTable
 from headrace.connectors.sqlite.database import SqliteDatabase
 from headrace.model.key_range import FULL_RANGE
-from headrace.pipeline.places import open_recovery_log
-from headrace.pipeline.planning import plan
+from headrace.pipeline.plan import plan
 from headrace.pipeline.recovery_log import Decision
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint
 from headrace.pipeline.settings import PipelineSettings
+from headrace.pipeline.state_paths import open_recovery_log
 from headrace.pipeline.verification import Verdict, verify
 from headrace.protocol.messages import Apply
 from tests.pipeline.scenario import Scenario

@@ -14,11 +14,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.pipeline.session import SparkSettings, make_session
-from headrace.pipeline.spark_lines import Needs
 from headrace.sinks.contract import Epoch, Place
 from headrace.sinks.hudi import HudiSink
 from headrace.sinks.hudi_tables import HudiTable
+from headrace.spark.lines import Needs
+from headrace.spark.session import SparkSettings, make_session
 
 STEPS = ("writing", "prepared", "completing", "completed")
 CONF = {

@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.ingest.iceberg.settings import CatalogSettings
-from headrace.pipeline.session import SparkSettings, make_session
-from headrace.pipeline.spark_catalogs import catalog_conf
-from headrace.pipeline.spark_lines import Needs
 from headrace.sinks.contract import Epoch
 from headrace.sinks.iceberg import IcebergSink
 from headrace.sinks.iceberg_tables import JavaTable
+from headrace.spark.catalogs import catalog_conf
+from headrace.spark.lines import Needs
+from headrace.spark.session import SparkSettings, make_session
 
 STEPS = ("writing", "prepared", "publishing", "published")
 

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.errors import UnexpectedFailure
 from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog
 from headrace.model.checkpoints import JsonObject
-from headrace.pipeline.spark_catalogs import catalog_conf
 from headrace.sinks.contract import Place
 from headrace.sinks.iceberg import IcebergSink
+from headrace.spark.catalogs import catalog_conf
 from tests.sinks.conftest import an_epoch
 
 

@@ -12,14 +12,14 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from devtools.kafka_broker import KafkaBroker
+from headrace.kafka.security import Security
+from headrace.kafka.transactions import Description, Transactions
 from headrace.model.checkpoints import JsonObject
 from headrace.sinks.contract import Place
 from headrace.sinks.kafka import KafkaSink
 from headrace.sinks.kafka_checkpoints import Record
 from headrace.sinks.kafka_options import TopicOptions
-from headrace.sinks.kafka_security import Security
 from headrace.sinks.kafka_task import Shipment, prepare_shard
-from headrace.sinks.kafka_transactions import Description, Transactions
 from tests.waiting import DEADLINE_SECONDS
 
 NAME = "out"

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,8 +15,9 @@ from pyspark.sql import SparkSession
 from devtools.s3_server import S3Server
 from headrace.errors import ConfigError, EndpointUnavailable, Fenced, HeadraceError, UnexpectedFailure
 from headrace.objects import ObjectStore
-from headrace.pipeline.dead_letters import DeadLetterSink
+from headrace.pipeline.dead_letters.sink import DeadLetterSink
 from headrace.pipeline.recovery_log import Decision, RecoveryLog
+from headrace.pipeline.sinks import EpochRows
 from headrace.sinks import openings, parquet_objects
 from headrace.sinks.cleanup import cleaning_up
 from headrace.sinks.contract import Place
@@ -325,7 +325,7 @@ def test_kafka_that_cannot_abort_says_so(logged: Logged) -> None:
 def test_dead_letters_that_cannot_be_aborted(tmp_path: Path, spark: SparkSession, rows: Rows) -> None:
     sink = DeadLetterSink("parquet", Place(tmp_path.as_uri(), "view"), spark)
     sink.start(None, None, 1)
-    miscounted: Any = SimpleNamespace(dead=rows(0, 2), dead_count=3)
+    miscounted = EpochRows([], dead=rows(0, 2), dead_count=3)
     with (
         refusing(ParquetSink, "abort", ConfigError("no abort")),
         pytest.raises(UnexpectedFailure, match="3 rows of epoch 0 are dead and 2 dead letters were written"),

@@ -21,7 +21,7 @@ _HEAD = """
 import json, os, signal, sys
 from devtools.kafka_broker import KafkaBroker
 from headrace.errors import Fenced
-from headrace.sinks import kafka_transactions
+from headrace.kafka import transactions as kafka_transactions
 from headrace.sinks.kafka_task import prepare_shard
 from headrace.testing.faults import freeze_here
 from tests.sinks.kafka_world import World, batch_of, handle_of

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from devtools.kafka_broker import KafkaBroker
 from headrace.errors import Transient
+from headrace.kafka.transactions import Description
 from headrace.sinks.contract import Epoch
 from headrace.sinks.kafka import KafkaSink
-from headrace.sinks.kafka_transactions import Description
 from tests.sinks.conftest import Rows
 from tests.sinks.kafka_world import NAME, World
 from tests.waiting import wait_until

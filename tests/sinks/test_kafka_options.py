@@ -30,7 +30,7 @@ def test_what_is_said() -> None:
     )
     assert (options.key, options.value_format, options.shards) == (("a", "b"), ValueFormat.AVRO, 4)
     assert (options.recovery_time, options.headers) == (timedelta(seconds=90), {"origin": "x"})
-    assert options.client.producing()["linger.ms"] == "5"
+    assert options.client.producer_config()["linger.ms"] == "5"
     assert options.transactional_id(3) == "headrace/view/out/3"
 
 

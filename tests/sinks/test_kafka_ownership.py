@@ -11,13 +11,13 @@ from confluent_kafka.admin import AdminClient
 
 from devtools.kafka_broker import KafkaBroker
 from headrace.errors import CheckpointConflict, EndpointError, EndpointUnavailable
+from headrace.kafka.admin import end_offsets, find_topic
+from headrace.kafka.transactions import Identity
 from headrace.model.ownership import Target
 from headrace.sinks import kafka, kafka_checkpoints, kafka_ownership
 from headrace.sinks.contract import Place
 from headrace.sinks.kafka import KafkaSink
-from headrace.sinks.kafka_calls import end_offsets, find_topic
 from headrace.sinks.kafka_checkpoints import Checkpoints
-from headrace.sinks.kafka_transactions import Identity
 from tests.sinks.kafka_world import NAME, World
 from tests.waiting import DEADLINE_SECONDS
 

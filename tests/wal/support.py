@@ -5,48 +5,35 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
-from headrace.wal.files import Files
-from headrace.wal.groups import Entry, WriteStream
+from headrace._native import AdmitQuestion, GreetQuestion, Port, SealedSegment
+from headrace.ingest.disk_space import room_of
+from headrace.ingest.engine_settings import EngineSettings, LogLimits
+from headrace.ingest.log import FaultPoints, Log
 from headrace.wal.records import Writes
 from headrace.wal.recovery import Recovered, recover
 from headrace.wal.segments import Segment, map_segment, records_of
-from headrace.wal.writer import LogLimits, LogWriter
+from tests.ingest.flight_client import Stream
 from tests.waiting import DEADLINE_SECONDS, wait_until
 
 SCHEMA = pa.schema([pa.field("id", pa.int64())])
 SCHEMA_MESSAGE: bytes = SCHEMA.serialize().to_pybytes()
-STREAM = WriteStream("orders", SCHEMA_MESSAGE)
 
 NEVER_BY_ITSELF = LogLimits(segment_seconds=3600.0)
 """A segment is sealed only when a test asks for it."""
 
 
-def message(*ids: int) -> pa.Buffer:
-    return pa.record_batch([pa.array(ids, pa.int64())], schema=SCHEMA).serialize()
-
-
-def entry(*ids: int, stream: WriteStream = STREAM, rows: Sequence[int] | None = None, seq: int = 0) -> Entry:
-    count = 1 if rows is None else len(rows)
-    return Entry(stream, message(*ids), count, rows, seq, accepted_us=1_000)
-
-
 @dataclass
-class Disk(Files):
+class Disk(FaultPoints):
     """Real files. Calls fail with the errors in a list, one a call; `hold` makes syncs wait."""
 
     write_errors: list[int] = field(default_factory=list)
-    bytes_before_error: int = 0
     sync_errors: list[int] = field(default_factory=list)
     create_errors: list[int] = field(default_factory=list)
-    close_errors: list[int] = field(default_factory=list)
-    synced: dict[str, int] = field(default_factory=dict)
-    """How much of each file the last sync covered."""
     syncs: int = 0
     holding: threading.Event = field(default_factory=threading.Event)
     """Set while a sync waits."""
@@ -54,7 +41,6 @@ class Disk(Files):
     """Of 1 TB; None: as it is."""
 
     def __post_init__(self) -> None:
-        self._names: dict[int, str] = {}
         self._open = threading.Event()
         self._open.set()
 
@@ -64,44 +50,25 @@ class Disk(Files):
     def let_go(self) -> None:
         self._open.set()
 
-    def create(self, path: Path) -> int:
-        _raise_next(self.create_errors)
-        descriptor = super().create(path)
-        self._names[descriptor] = path.name
-        self.synced[path.name] = 0
-        return descriptor
+    def reached(self, point: str) -> None:
+        match point:
+            case "wal creating":
+                _raise_next(self.create_errors)
+            case "wal writing":
+                _raise_next(self.write_errors)
+            case "wal syncing":
+                if not self._open.is_set():
+                    self.holding.set()
+                    assert self._open.wait(DEADLINE_SECONDS)
+                    self.holding.clear()
+                _raise_next(self.sync_errors)
+        super().reached(point)
 
-    def write(self, descriptor: int, data: bytes) -> None:
-        if self.write_errors:
-            super().write(descriptor, data[: self.bytes_before_error])
-        _raise_next(self.write_errors)
-        super().write(descriptor, data)
-
-    def sync(self, descriptor: int) -> None:
-        size = os.fstat(descriptor).st_size
-        if not self._open.is_set():
-            self.holding.set()
-            assert self._open.wait(DEADLINE_SECONDS)
-            self.holding.clear()
-        _raise_next(self.sync_errors)
-        super().sync(descriptor)
-        self.syncs += 1
-        self.synced[self._names[descriptor]] = size
+    def synced(self, path: str, failed: bool) -> None:
+        self.syncs += not failed
 
     def room(self, folder: Path) -> tuple[int, int]:
-        return super().room(folder) if self.free_bytes is None else (self.free_bytes, 10**12)
-
-    def close(self, descriptor: int) -> None:
-        super().close(descriptor)
-        _raise_next(self.close_errors)
-
-    def copy_to(self, source: Path, target: Path, *, unsynced: bool) -> None:
-        """What a machine finds after it stopped now, with or without what was not synced."""
-        target.mkdir()
-        for path in source.iterdir():
-            data = path.read_bytes()
-            kept = data if unsynced else data[: self.synced.get(path.name, len(data))]
-            (target / path.name).write_bytes(kept)
+        return room_of(folder) if self.free_bytes is None else (self.free_bytes, 10**12)
 
 
 def _raise_next(errors: list[int]) -> None:
@@ -115,66 +82,62 @@ BROKEN = errno.EIO
 
 
 class OpenLog:
-    """A log that was recovered from a folder and is being written."""
+    """A log that was recovered from a folder and is being written, over a port that takes every schema."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        term: int = 0,
-        files: Files | None = None,
-        limits: LogLimits = NEVER_BY_ITSELF,
-        may_seal: Callable[[], bool] = lambda: True,
-        clock: Callable[[], float] = lambda: 1.0,
-    ) -> None:
+    def __init__(self, folder: Path, *, term: int = 0, limits: LogLimits = NEVER_BY_ITSELF) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
         self.found: list[tuple[str, Writes]] = []
         self.recovered: Recovered = recover(folder, lambda name, writes: self.found.append((name, writes)))
         self.recovered.start_term(term)
-        self.durable: list[int] = []
         self.sealed: list[Segment] = []
-        self.reasons: list[str | None] = []
-        segments = self.recovered.segments
-        self.writer = LogWriter(
-            folder,
-            term,
-            self.recovered.next_number,
-            self.recovered.state,
-            segments[-1] if segments else None,
-            on_durable=self.durable.append,
-            on_sealed=self.sealed.append,
-            on_failing=self.reasons.append,
-            may_seal=may_seal,
-            limits=limits,
-            files=files,
-            clock=clock,
-        )
-        self.writer.start()
+        self.log = Log(folder, term, self.recovered, {}, EngineSettings(folder, log=limits))
+        port = {"host": "127.0.0.1", "port": 0, "tls": None, "tokens": None, "others": folder / "none"}
+        sizes = {"message_bytes": 64 << 20, "receive_bytes": 512 << 20, "connections": 100}
+        self._port = Port(self.log.native, port | sizes)
+        self._streams: dict[str, Stream] = {}
+        self._closing = False
+        self._control = threading.Thread(target=self._answer)
+        self._control.start()
 
     def __enter__(self) -> OpenLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.writer.close(DEADLINE_SECONDS)
+        for stream in self._streams.values():
+            stream.hang_up()
+        self.log.close(DEADLINE_SECONDS)
+        self._port.stop(DEADLINE_SECONDS)
+        self._closing = True
+        self._control.join()
 
-    def write(self, *ids: int, stream: WriteStream = STREAM, seq: int = 0) -> int:
-        return self.writer.append(entry(*ids, stream=stream, seq=seq))
-
-    def synced_write(self, *ids: int, stream: WriteStream = STREAM, seq: int = 0) -> int:
-        lsn = self.write(*ids, stream=stream, seq=seq)
-        self.await_durable(lsn)
-        return lsn
-
-    def await_durable(self, lsn: int) -> None:
-        wait_until(lambda: self.durable and self.durable[-1] >= lsn, f"LSN {lsn} on the disk")
+    def synced_write(self, *ids: int, producer: str = "", seq: int = 0) -> int:
+        """Returns the LSN, which is on the disk."""
+        stream = self._streams.get(producer)
+        if stream is None:
+            stream = self._streams[producer] = Stream(f"grpc://127.0.0.1:{self._port.port}")
+            if producer:
+                stream.options(producer=producer, first_seq=seq)
+        before = len(stream.lsns("LOCAL_DISK"))
+        stream.send_ids(*ids, **({"seq": seq} if seq else {}))
+        return stream.await_count("LOCAL_DISK", before + 1)[-1]
 
     def seal(self) -> Segment:
         """Ends the current segment, which has writes."""
         before = len(self.sealed)
-        self.writer.seal()
+        self.log.seal()
         wait_until(lambda: len(self.sealed) > before, "the end of a segment")
         return self.sealed[-1]
+
+    def _answer(self) -> None:
+        while not self._closing:
+            match self.log.native.next_event(0.05):
+                case SealedSegment() as sealed:
+                    self.sealed.append(self.log.sealed(sealed))
+                    self.log.native.uploaded(sealed.number, sealed.last_lsn)
+                case AdmitQuestion() as question:
+                    question.admit(question.schema, [])
+                case GreetQuestion() as question:
+                    question.greet(0, [], "{}")
 
 
 def lsns_in(folder: Path) -> list[int]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from zlib import crc32
 
 import orjson
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,11 +21,10 @@ from headrace.wal.records import (
     SegmentHeader,
     Writes,
     frame,
-    frame_mark,
     frame_schema,
-    frame_writes,
 )
 from headrace.wal.segments import records_of
+from tests.wal.frames import frame_mark, frame_writes
 
 VERSIONS = (1, 2)
 GOLDEN = {version: Path(__file__).parent / f"golden/segment-{version}.wal" for version in VERSIONS}
@@ -60,14 +57,6 @@ u64 = st.integers(0, 2**64 - 1)
 u32 = st.integers(0, 2**32 - 1)
 
 
-def joined(parts: Sequence[bytes | pa.Buffer]) -> bytes:
-    return b"".join(bytes(part) for part in parts)
-
-
-def buffers(messages: Sequence[bytes]) -> list[pa.Buffer]:
-    return [pa.py_buffer(message) for message in messages]
-
-
 def golden_segment(version: int = 2) -> bytes:
     """Every kind of record, one of them with padding inside and after its body."""
     return b"".join(
@@ -77,10 +66,8 @@ def golden_segment(version: int = 2) -> bytes:
             frame_mark(mark_of(version)),
             frame_schema(SCHEMA),
             frame(Kind.COLLECTION, orjson.dumps(COLLECTION)),
-            joined(
-                frame_writes(1_001, 8, 1_700_000_000_000_000, 3, 0, "till-1", [2, 1, 5], buffers(MESSAGES))
-            ),
-            joined(frame_writes(1_004, 0, 1_700_000_000_000_001, 2, 0, "", None, buffers(MESSAGES))),
+            frame_writes(1_001, 8, 1_700_000_000_000_000, 3, 0, "till-1", [2, 1, 5], MESSAGES),
+            frame_writes(1_004, 0, 1_700_000_000_000_001, 2, 0, "", None, MESSAGES),
         ]
     )
 
@@ -203,8 +190,7 @@ def test_writes_round_trip(
     messages: list[bytes],
 ) -> None:
     count = len(messages) if rows is None else len(rows)
-    framed = joined(frame_writes(*numbers, count, schema_id, producer, rows, buffers(messages)))
-    record = only(framed)
+    record = only(frame_writes(*numbers, count, schema_id, producer, rows, messages))
     assert isinstance(record, Writes)
     assert (record.first_lsn, record.first_seq, record.accepted_us) == numbers
     assert (record.count, record.schema_id, record.producer) == (count, schema_id, producer)

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from headrace.errors import Terminal
-from headrace.wal.groups import WriteStream
+from headrace.ingest.engine_settings import LogLimits
 from headrace.wal.records import (
     SEGMENT_HEADER_BYTES,
     Kind,
@@ -21,15 +21,14 @@ from headrace.wal.records import (
     SegmentHeader,
     Writes,
     frame,
-    frame_mark,
 )
 from headrace.wal.recovery import Recovered, recover
 from headrace.wal.segments import CorruptLog, map_segment, records_of, segment_files, segment_name
 from headrace.wal.state import CollectionState
-from headrace.wal.writer import LogLimits
+from tests.wal.frames import frame_mark
 from tests.wal.support import SCHEMA_MESSAGE, OpenLog, lsns_in, record_ends
 
-PRODUCER = WriteStream("orders", SCHEMA_MESSAGE, "till-1")
+PRODUCER = "till-1"
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,7 @@ def three_segments(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     folder = tmp_path_factory.mktemp("log") / "wal"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headrace.wal.writer.RESERVED_AT_ONCE", 2)
+        patch.setattr("headrace.ingest.log.RESERVED_AT_ONCE", 2)
         _write_three_segments(folder)
     last = segment_files(folder)[-1].read_bytes()
     assert naive_reserved(last) > SegmentHeader.decode(last).reserved_until
@@ -52,11 +51,11 @@ def _write_three_segments(folder: Path) -> None:
         log.synced_write(1)
         log.seal()
         log.synced_write(2)
-        log.synced_write(3, stream=PRODUCER, seq=7)
+        log.synced_write(3, producer=PRODUCER, seq=7)
         log.seal()
         log.synced_write(4)
-        log.writer.declare(CollectionState("later", SCHEMA_MESSAGE))
-        log.synced_write(5, stream=PRODUCER, seq=8)
+        log.log.declare(CollectionState("later", SCHEMA_MESSAGE))
+        log.synced_write(5, producer=PRODUCER, seq=8)
 
 
 @dataclass
@@ -166,6 +165,16 @@ def test_what_is_only_in_an_empty_folder_is_nothing(tmp_path: Path) -> None:
     recovered.start_term(0)
     assert (recovered.segments, recovered.next_number, recovered.state.lost) == ([], 1, [])
     assert recovered.state.reserved_until == 1
+
+
+def test_names_that_are_not_of_the_log_are_left_alone(copies: Copies) -> None:
+    folder = copies.changed(3, copies.bytes_of(3))
+    before = recover(folder)
+    foreign = [folder / name for name in (".DS_Store", "1.wal", "00000000000000000099.wal.tmp", "notes")]
+    for path in foreign:
+        path.write_text("of somebody else")
+    assert recover(folder).state == before.state
+    assert all(path.exists() for path in foreign)
 
 
 def test_damage_in_a_place_that_was_synced_is_refused(copies: Copies) -> None:
@@ -317,7 +326,7 @@ def test_state_and_writes_are_the_same_however_often_the_log_was_sealed(tmp_path
     """The first record of a segment says what all segments before it do."""
     with OpenLog(tmp_path, limits=LogLimits(segment_seconds=0.0)) as log:
         for number in range(12):
-            log.synced_write(number, stream=PRODUCER, seq=number * 2 + 1)
+            log.synced_write(number, producer=PRODUCER, seq=number * 2 + 1)
     whole = recover(tmp_path)
     starts = [segment for segment in whole.segments if segment.has_state]
     assert len(starts) > 3

@@ -118,16 +118,20 @@ def cpu_us_per_write(before: float | None, after: float | None, writes: int) -> 
 
 
 @contextmanager
-def own_server() -> Iterator[Server]:
-    """A Headrace server with the default settings and a data folder that goes away with it."""
+def own_server(*, commits: bool = True) -> Iterator[Server]:
+    """A Headrace server with the default settings and a data folder that goes away with it.
+
+    Without commits it takes and uploads writes, and its committer is idle.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="headrace-bench-", ignore_cleanup_errors=True) as data,
-        Child("headrace.bench.own_server", {"data": data}) as child,
+        Child("headrace.bench.own_server", {"data": data, "commits": commits}) as child,
     ):
         yield Server(child.receive()["url"], child.pid)
 
 
 @contextmanager
-def bare_server() -> Iterator[Server]:
-    with Child("headrace.bench.bare_server", {}) as child:
+def floor() -> Iterator[Server]:
+    """A bare Flight server that acknowledges every write and keeps nothing."""
+    with Child("headrace.bench.floor", {}) as child:
         yield Server(child.receive()["url"], child.pid)

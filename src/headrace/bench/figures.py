@@ -1,8 +1,10 @@
-"""What a run measured: plain values that travel between processes as JSON."""
+"""What was measured: plain values that travel between processes as JSON.
+
+Names and units are those of the native generator's report (native/load/src/report.rs).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -40,118 +42,73 @@ class Tier:
     """What happened to a run's writes at one tier."""
 
     count: int
+    """How many were announced, the warm-up included."""
+    per_second: float
     seconds: float
-    """From the first send, or when it was due, to the last acknowledgement."""
-    latency: Latency | None = None
-    """From the moment a write was due to be sent, however late it was; only at an offered rate."""
+    """From the start to the last acknowledgement."""
+    latency: Latency
+    """From the moment a write was due, however late it was sent; without a rate, from when it was sent."""
     notice: Latency | None = None
     """From the tier's timestamp, which the server takes when the tier is reached, to the arrival."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One client's writes."""
+    """What one kind of client saw of one server."""
 
-    writes: int
-    rate: float | None
-    """Offered; None: as fast as it goes."""
+    clients: int
+    sent: int
     tiers: dict[str, Tier]
     late: Latency | None = None
-    """How late the client itself was to send, which is part of the latencies."""
-    server_cpu_us: float | None = None
-    """Processor time of the server's process for each write."""
-    client_cpu_us: float | None = None
-
-    def per_second(self, tier: str) -> float:
-        return self.writes / self.tiers[tier].seconds
+    """How late the client itself was to send, which is part of the latencies; only at an offered rate."""
+    rates: tuple[float, ...] = ()
+    """Each client's own writes a second, to its first tier."""
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Self:
         run: Self = TypeAdapter(cls).validate_python(raw)
         return run
 
+    @property
+    def fairness(self) -> float:
+        """The slowest client's rate over the fastest one's."""
+        return min(self.rates) / max(self.rates)
+
 
 @dataclass(frozen=True)
-class Crowd:
-    """Many clients' writes at once."""
+class Measurement:
+    """One system under one load."""
 
-    clients: int
-    processes: int
-    writes: int
-    tiers: dict[str, Tier]
-    rates: tuple[float, ...] = ()
-    """Each client's own writes a second, to MEMORY."""
+    word: str
+    contender: str
+    rate: float | None
+    """Offered; None: as fast as it goes."""
+    coalesce: int
+    run: Run
     server_cpu_us: float | None = None
-    client_cpu_us: float | None = None
-    """Of all the clients' processes, for each write."""
-
-    def per_second(self, tier: str) -> float:
-        return self.writes / self.tiers[tier].seconds
+    """Processor time of the server's process for each write."""
 
     @property
-    def fairness(self) -> Fairness:
-        return Fairness(min(self.rates), max(self.rates), jain(self.rates))
-
-
-@dataclass(frozen=True)
-class Fairness:
-    slowest: float
-    fastest: float
-    jain: float
-    """1 if all are as fast as each other, 1/n if one gets everything."""
-
-
-@dataclass(frozen=True)
-class Contender:
-    """One system under scenario 1's load."""
-
-    offered: Run | None = None
-    top: Run | Crowd | None = None
+    def load(self) -> str:
+        """What the contenders have in common."""
+        clients = "1 client" if self.run.clients == 1 else f"{self.run.clients} clients"
+        pace = "as fast as it goes" if self.rate is None else f"{self.rate:,.0f}/s"
+        each = "one write a message" if self.coalesce == 1 else f"{self.coalesce} writes a message"
+        return f"{self.word}: {clients}, {pace}, {each}"
 
 
 @dataclass
 class Results:
     settings: dict[str, Any]
     machine: dict[str, Any]
-    single: dict[str, Contender] = field(default_factory=dict)
-    """Scenario 1, by contender."""
-    crowd: Crowd | None = None
-    """Scenario 2."""
-    lag: dict[str, Run | Crowd] = field(default_factory=dict)
-    """Scenario 3, by kind of client."""
+    measurements: list[Measurement] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     """What was not measured, and how to have it."""
 
     def to_json(self) -> dict[str, Any]:
-        raw: dict[str, Any] = without_nothing(asdict(self))
-        if self.crowd is not None:
-            raw["crowd"]["fairness"] = asdict(self.crowd.fairness)
-        return raw
-
-
-def without_nothing(value: Any) -> Any:
-    """Leaves out what was not measured."""
-    if isinstance(value, dict):
-        return {key: without_nothing(inner) for key, inner in value.items() if inner is not None}
-    return value
+        return asdict(self)
 
 
 def percentile(values: Array, share: float) -> float:
     """The smallest value that at least this share of all are at or below: one that was measured."""
     return float(np.quantile(values, share, method="inverted_cdf"))
-
-
-def jain(rates: Sequence[float]) -> float:
-    """Jain's index of fairness."""
-    squares = sum(rate * rate for rate in rates)
-    return sum(rates) ** 2 / (len(rates) * squares) if squares else 1.0
-
-
-def median_by(runs: Sequence[Run], tier: str) -> Run:
-    """Of several runs the one in the middle: by p99 if it was measured, else by rate."""
-
-    def key(run: Run) -> float:
-        at = run.tiers[tier]
-        return at.latency.p99 if at.latency else at.seconds
-
-    return sorted(runs, key=key)[(len(runs) - 1) // 2]

@@ -1,4 +1,4 @@
-"""A server for the bench to write to, as `headrace serve` starts it with its defaults.
+"""A server for the bench to write to, as `headrace serve` starts it with its defaults, or without commits.
 
 Run as a child of the bench: `python -m headrace.bench.own_server`.
 """
@@ -18,15 +18,19 @@ from headrace.ingest.server import IngestServer, Listen
 from headrace.model.tiers import Tier
 
 _WARM_UP_SECONDS = 120.0
+_NEVER_SECONDS = 1e9
+_UNLIMITED = 1 << 60
 
 
 def main() -> None:
     ended = Event()
     tether = Tether(on_end=ended.set)
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    data = Path(tether.receive()["data"])
+    command = tether.receive()
+    data = Path(command["data"])
     try:
-        server = IngestServer(EngineSettings(data), Listen(port=0), Access())
+        settings = EngineSettings(data) if command["commits"] else _without_commits(data)
+        server = IngestServer(settings, Listen(port=0), Access())
         server.start()
         _warm_up(server)
         tether.send(url=server.url)
@@ -35,6 +39,11 @@ def main() -> None:
     finally:
         # Here too: a bench that was killed with kill -9 cannot do it.
         shutil.rmtree(data, ignore_errors=True)
+
+
+def _without_commits(data: Path) -> EngineSettings:
+    """Only the size of the disk limits what can be written, because nothing is released from the log."""
+    return EngineSettings(data, commit_interval=_NEVER_SECONDS, most_log_bytes=_UNLIMITED)
 
 
 def _warm_up(server: IngestServer) -> None:

@@ -25,9 +25,9 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Sent:
     started: float
-    due: Array | None
-    """When each was due; None if they went as fast as they could."""
-    late: Array | None
+    due: Array
+    """When each was due."""
+    late: Array
     """How much later each was sent."""
 
 
@@ -35,20 +35,12 @@ def send_all(
     send: Callable[[T], object],
     items: Sequence[T],
     count: int,
-    rate: float | None,
+    rate: float,
     now: Callable[[], float] = clock,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Sent:
-    """Sends `count` times, the items in turns, at so many a second or as fast as it goes."""
-    rounds, rest = divmod(count, len(items))
+    """Sends `count` times, the items in turns, at so many a second."""
     started = now()
-    if rate is None:
-        for _ in range(rounds):
-            for item in items:
-                send(item)
-        for item in items[:rest]:
-            send(item)
-        return Sent(started, None, None)
     interval = 1 / rate
     late = array("d", bytes(8 * count))
     size = len(items)

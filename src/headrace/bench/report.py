@@ -4,122 +4,76 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.table import Table
 
-from headrace.bench.figures import Contender, Crowd, Latency, Results, Run
-from headrace.bench.plots import bars
-from headrace.bench.scenarios import OURS
-from headrace.bench.settings import Settings
-from headrace.bench.verdicts import ratios, verdicts
+from headrace.bench.figures import Measurement, Results
+from headrace.bench.ratios import ratios
+from headrace.bench.settings import LAG
 
 HOW = (
-    "Latencies count from the moment at which a write was due by a fixed schedule, not from when it was "
-    "sent: a delay shows in every write that it held up."
+    "At an offered rate latencies count from the moment at which a write was due by a fixed schedule, not "
+    "from when it was sent: a delay shows in every write that it held up."
 )
 
 
-def show(console: Console, results: Results, settings: Settings) -> None:
-    for part in _parts(results, settings):
-        console.print(part)
+def show(console: Console, results: Results) -> None:
+    console.print(f"Load of the machine when the run began: {results.machine['load_average']:.1f}")
+    for table in _tables(results.measurements):
+        console.print(table)
+    console.print(HOW)
     for left_out in results.left_out:
         console.print(f"Left out: {left_out}")
 
 
-def _parts(results: Results, settings: Settings) -> Iterator[RenderableType]:
-    if results.single:
-        yield _offered(results.single, settings)
-        yield HOW
-        yield Group(*bars(results.single))
-        ours = results.single[OURS].offered
-        if ours is not None and any(at.notice for at in ours.tiers.values()):
-            yield _notices(ours)
-        yield _top(results.single, settings)
-    if results.crowd is not None:
-        yield _crowd(results.crowd)
-    if results.lag:
-        yield _lag(results.lag)
-    if compared := ratios(results):
-        table = _table("", "ours", "theirs", "ratio", "peer", title="Next to the peers")
+def _tables(measurements: list[Measurement]) -> Iterator[Table]:
+    timed = [one for one in measurements if one.word != LAG]
+    if offered := [one for one in timed if one.rate is not None]:
+        yield _offered(offered)
+    if top := [one for one in timed if one.rate is None]:
+        yield _top(top)
+    if lag := [one for one in measurements if one.word == LAG]:
+        yield _lag(lag)
+    if compared := ratios(measurements):
+        table = _table("", "ours", "theirs", "ratio", "peer", title="Ours over the peers' in this run")
         for ratio in compared:
             both = (_figure(value, ratio.unit) for value in (ratio.ours, ratio.theirs))
-            table.add_row(ratio.what, *both, f"{ratio.ratio:.2f}", ratio.peer)
+            table.add_row(f"{ratio.load}: {ratio.what}", *both, f"{ratio.ratio:.2f}", ratio.peer)
         yield table
-    table = Table(title="Goals")
-    for heading in ("", "", "measured", "goal", ""):
-        table.add_column(heading, no_wrap=heading == "measured")
-    for verdict in verdicts(results):
-        met = "[green]met[/]" if verdict.met else "[red]missed[/]"
-        measured = _figure(verdict.measured, verdict.unit)
-        table.add_row(str(verdict.scenario), verdict.what, measured, verdict.goal, met)
-    yield table
 
 
-def _offered(single: dict[str, Contender], settings: Settings) -> Table:
-    title = (
-        f"Scenario 1: one client, {settings.writes_of(1):,} writes of {settings.payload} bytes, "
-        f"{settings.rate:,.0f}/s offered"
-    )
-    table = _table("", "/s", "p50 ms", "p90", "p99", "max", title=title)
-    for name, contender in single.items():
-        if contender.offered is None:
-            continue
-        for tier, at in contender.offered.tiers.items():
-            reached = f"{contender.offered.per_second(tier):,.0f}"
-            table.add_row(f"{name}, {tier}", reached, *_latencies(at.latency))
-        if contender.offered.late is not None:
-            table.add_row("[dim]of this the client was late by[/]", "", *_latencies(contender.offered.late))
+def _offered(measurements: list[Measurement]) -> Table:
+    table = _table("", "/s", "p50 ms", "p90", "p99", "max", title="At an offered rate")
+    for one in measurements:
+        for name, tier in one.run.tiers.items():
+            latency = tier.latency
+            figures = (latency.p50, latency.p90, latency.p99, latency.max)
+            label = f"{one.load}, {one.contender}, {name}"
+            table.add_row(label, f"{tier.per_second:,.0f}", *(f"{value:.2f}" for value in figures))
+        if one.run.late is not None:
+            late = f"{one.run.late.p50:.2f}", f"{one.run.late.p90:.2f}", f"{one.run.late.p99:.2f}"
+            table.add_row("[dim]of this the client was late by[/]", "", *late, f"{one.run.late.max:.2f}")
     return table
 
 
-def _notices(offered: Run) -> Table:
-    table = _table("", "p50 ms", "p90", "p99", "max", title="From the tier to its notice's arrival")
-    for tier, at in offered.tiers.items():
-        if at.notice is not None and tier != "MEMORY":
-            table.add_row(tier, *_latencies(at.notice))
+def _top(measurements: list[Measurement]) -> Table:
+    table = _table("", "/s", "slowest to fastest client", "server CPU µs", title="As fast as it goes")
+    for one in measurements:
+        fairness = f"{one.run.fairness:.2f}" if one.run.clients > 1 else ""
+        cost = "" if one.server_cpu_us is None else f"{one.server_cpu_us:.1f}"
+        for name, tier in one.run.tiers.items():
+            label = f"{one.load}, {one.contender}, {name}"
+            table.add_row(label, f"{tier.per_second:,.0f}", fairness, cost)
+            fairness = cost = ""
     return table
 
 
-def _top(single: dict[str, Contender], settings: Settings) -> Table:
-    title = f"Scenario 1: as fast as it goes, {settings.writes_of(1):,} writes"
-    table = _table("", "/s", "server CPU µs", "client CPU µs", title=title)
-    for name, contender in single.items():
-        if contender.top is None:
-            continue
-        costs = _costs(contender.top)
-        for tier in contender.top.tiers:
-            table.add_row(f"{name}, {tier}", f"{contender.top.per_second(tier):,.0f}", *costs)
-            costs = ["", ""]
-    return table
-
-
-def _crowd(crowd: Crowd) -> Table:
-    title = (
-        f"Scenario 2: {crowd.clients} coalescing clients in {crowd.processes} "
-        f"{'process' if crowd.processes == 1 else 'processes'}, {crowd.writes:,} writes"
-    )
-    table = Table("", "", title=title, show_header=False)
-    for tier in crowd.tiers:
-        table.add_row(f"writes/s to {tier}", f"{crowd.per_second(tier):,.0f}")
-    fairness = crowd.fairness
-    table.add_row("slowest client, writes/s", f"{fairness.slowest:,.0f}")
-    table.add_row("fastest client, writes/s", f"{fairness.fastest:,.0f}")
-    table.add_row("slowest / fastest", f"{fairness.slowest / fairness.fastest:.2f}")
-    table.add_row("Jain's index", f"{fairness.jain:.3f}")
-    for whose, cost in zip(("server", "client"), _costs(crowd), strict=True):
-        if cost:
-            table.add_row(f"{whose} CPU µs/write", cost)
-    return table
-
-
-def _lag(lag: dict[str, Run | Crowd]) -> Table:
-    writes = next(iter(lag.values())).writes
-    tiers = list(dict.fromkeys(tier for run in lag.values() for tier in run.tiers))
-    title = f"Scenario 3: seconds until all of {writes:,} writes are at the tier"
-    table = _table("", *tiers, title=title)
-    for client, run in lag.items():
-        seconds = [f"{run.tiers[tier].seconds:.2f}" if tier in run.tiers else "" for tier in tiers]
-        table.add_row(client, *seconds)
+def _lag(measurements: list[Measurement]) -> Table:
+    tiers = list(measurements[0].run.tiers)
+    table = _table("", *tiers, title="Seconds until all writes are at the tier")
+    for one in measurements:
+        seconds = (f"{one.run.tiers[tier].seconds:.2f}" for tier in tiers)
+        table.add_row(f"{one.run.sent:,} writes, {one.coalesce} a message", *seconds)
     return table
 
 
@@ -129,16 +83,6 @@ def _table(*headings: str, title: str) -> Table:
     for heading in headings:
         table.add_column(heading, justify="right" if heading else "left", no_wrap=bool(heading))
     return table
-
-
-def _latencies(latency: Latency | None) -> list[str]:
-    if latency is None:
-        return [""] * 4
-    return [f"{value:.2f}" for value in (latency.p50, latency.p90, latency.p99, latency.max)]
-
-
-def _costs(run: Run | Crowd) -> list[str]:
-    return ["" if cost is None else f"{cost:.1f}" for cost in (run.server_cpu_us, run.client_cpu_us)]
 
 
 def _figure(value: float, unit: str) -> str:

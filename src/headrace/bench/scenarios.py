@@ -1,32 +1,30 @@
-"""The three load scenarios of the streaming write RFC, with their peers in the same run."""
+"""The three load scenarios of the streaming write RFC, and one client in Python, next to their peers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Protocol
 from uuid import uuid4
 
-from headrace.bench.children import Child, Server, bare_server, cpu_us_per_write, own_server
-from headrace.bench.crowd import run_crowd
-from headrace.bench.figures import Contender, Crowd, Results, Run, median_by
-from headrace.bench.kafka_client import DELIVERED
-from headrace.bench.settings import Settings, machine
+from headrace.bench.children import Child, Server, cpu_us_per_write, floor, own_server
+from headrace.bench.figures import Measurement, Results, Run
+from headrace.bench.ratios import FLOOR, KAFKA, OURS
+from headrace.bench.settings import CROWD, LAG, PYTHON, SINGLE, Settings, machine
+from headrace.errors import HeadraceError
 
-OURS = "headrace"
-CEILING = "raw Flight ceiling"
-COALESCING = "headrace, coalescing client"
-KAFKA_LINGERS = {"Kafka, linger 0": 0, "Kafka, linger 5 ms": 5}
-
-_MOST_WARM_UP = 1000
-_MOST_KAFKA_WARM_UP = 5000  # a Java process takes longer to get fast
+_SILENCE_SECONDS = 120.0
+_BEFORE_COMMITTED = ["MEMORY", "LOCAL_DISK", "OBJECT_STORAGE"]
+_GENERATOR, _IN_PYTHON, _OF_KAFKA = (
+    f"headrace.bench.{module}" for module in ("load", "python_client", "kafka_client")
+)
 
 
 class OnProgress(Protocol):
-    """Hears of each step: its name, how many writes it has, and how many are done."""
+    """Hears of each step: its name, its number of writes if that is known, and how many are acknowledged."""
 
-    def __call__(self, step: str, total: int, done: int) -> None: ...
+    def __call__(self, step: str, total: int | None, done: int) -> None: ...
 
 
 class Bench:
@@ -34,138 +32,113 @@ class Bench:
 
     def __init__(self, settings: Settings, on_progress: OnProgress) -> None:
         self._settings, self._on_progress = settings, on_progress
-        self.results = Results(asdict(settings), machine())
+        shown = {key: value for key, value in asdict(settings).items() if key not in ("token", "ca")}
+        self.results = Results(shown, machine())
 
     def run(self) -> Results:
         settings = self._settings
-        if not settings.is_same_host:
-            self.results.left_out.append(
-                "notice delays: the server is on another host, whose clock is not ours; run the bench there"
-            )
-        with nullcontext(Server(settings.url)) if settings.url else own_server() as server:
-            for number in settings.scenarios:
-                {1: self._single, 2: self._crowd, 3: self._lag}[number](server)
-        return self.results
-
-    # Scenario 1.
-
-    def _single(self, server: Server) -> None:
-        settings = self._settings
         if not settings.peers:
-            self.results.left_out.append("the peers: --no-peers")
+            self.results.left_out.append("the floor and Kafka: --no-peers")
         elif settings.kafka is None:
             self.results.left_out.append(
-                "the peer Kafka: give a broker with --kafka HOST:PORT, or run python -m benchmarks.ingest"
+                "Kafka: give a broker with --kafka HOST:PORT, or run python -m benchmarks.ingest"
             )
+        if not settings.committer:
+            self.results.left_out.append("the committer, and with it COMMITTED: --no-committer")
         with ExitStack() as stack:
-            runners: dict[str, Callable[[str, float | None], Run]] = {OURS: self._stock(server, is_ours=True)}
+            url = settings.url
+            own = nullcontext(Server(url)) if url else own_server(commits=settings.committer)
+            ours = stack.enter_context(own)
+            servers = {OURS: ours}
             if settings.peers:
-                ceiling = stack.enter_context(bare_server())
-                runners[CEILING] = self._stock(ceiling, is_ours=False)
-                if settings.kafka is not None:
-                    runners |= {name: self._kafka(linger) for name, linger in KAFKA_LINGERS.items()}
-            offered: dict[str, list[Run]] = {name: [] for name in runners}
-            top: dict[str, list[Run]] = {name: [] for name in runners}
-            # By turns, so that a machine that slows down does so for all of them.
-            for _ in range(settings.runs):
-                for name, runner in runners.items():
-                    offered[name].append(runner(f"{name}, {settings.rate:,.0f}/s", settings.rate))
-                for name, runner in runners.items():
-                    top[name].append(runner(f"{name}, as fast as it goes", None))
-        for name in runners:
-            tier = DELIVERED if name in KAFKA_LINGERS else "MEMORY"
-            middle = median_by(offered[name], tier), median_by(top[name], tier)
-            self.results.single[name] = Contender(*middle)
-        step, tiers = f"{COALESCING}, as fast as it goes", ["MEMORY", "LOCAL_DISK"]
-        alone = self._coalescing(1, server, step, clients=1, processes=1, tiers=tiers)
-        self.results.single[COALESCING] = Contender(top=alone)
-
-    def _stock(self, server: Server, *, is_ours: bool) -> Callable[[str, float | None], Run]:
-        def run(step: str, rate: float | None) -> Run:
-            writes = self._settings.writes_of(1)
-            return self._stock_run(server, step, writes, rate, is_ours=is_ours)
-
-        return run
-
-    def _stock_run(self, server: Server, step: str, writes: int, rate: float | None, *, is_ours: bool) -> Run:
-        command = self._command(writes, rate) | {
-            "url": server.url,
-            "same_clock": is_ours and self._settings.is_same_host,
-            "all_tiers": is_ours,
-        }
-        before = server.cpu_seconds()
-        run = self._run_child("headrace.bench.stock_client", command, step, writes)
-        cpu = cpu_us_per_write(before, server.cpu_seconds(), writes + command["warm_up"])
-        return replace(run, server_cpu_us=cpu)
-
-    def _kafka(self, linger_ms: int) -> Callable[[str, float | None], Run]:
-        def run(step: str, rate: float | None) -> Run:
-            writes = self._settings.writes_of(1)
-            command = self._command(writes, rate) | {
-                "bootstrap": self._settings.kafka,
-                "linger_ms": linger_ms,
-                "warm_up": max(min(writes // 10, _MOST_KAFKA_WARM_UP), 1),
+                servers[FLOOR] = stack.enter_context(floor())
+            words: dict[str, Callable[[dict[str, Server]], None]] = {
+                SINGLE: self._single,
+                CROWD: self._crowd,
+                LAG: self._lag,
+                PYTHON: self._python,
             }
-            return self._run_child("headrace.bench.kafka_client", command, step, writes)
+            for word in settings.words:
+                words[word](servers)
+        return self.results
 
-        return run
+    def _single(self, servers: dict[str, Server]) -> None:
+        self._at_the_rate(SINGLE, servers, clients=1)
+        self._as_fast_as_it_goes(SINGLE, servers, clients=1)
 
-    def _command(self, writes: int, rate: float | None) -> dict[str, Any]:
+    def _crowd(self, servers: dict[str, Server]) -> None:
+        for clients in self._settings.clients:
+            self._at_the_rate(CROWD, servers, clients=clients)
+        self._as_fast_as_it_goes(CROWD, servers, clients=self._settings.clients[-1])
+
+    def _lag(self, servers: dict[str, Server]) -> None:
+        """To each tier, and nothing to compare it with."""
+        for coalesce in (1, self._settings.coalesce):
+            writes = max(self._settings.writes // coalesce, 1) * coalesce
+            load = {"clients": 1, "coalesce": coalesce, "writes": writes, "window": self._window(coalesce)}
+            self._measure(LAG, OURS, servers[OURS], load)
+
+    def _python(self, servers: dict[str, Server]) -> None:
+        for name, server in servers.items():
+            self._measure(PYTHON, name, server, self._timed({"clients": 1}, self._settings.rate), _IN_PYTHON)
+
+    def _at_the_rate(self, word: str, servers: dict[str, Server], *, clients: int) -> None:
+        load = self._timed({"clients": clients}, self._settings.rate)
+        for name, server in servers.items():
+            self._measure(word, name, server, load)
+        if self._settings.kafka is not None:
+            broker = Server(self._settings.kafka)
+            try:
+                self._measure(word, KAFKA, broker, {**load, "bootstrap": broker.url}, _OF_KAFKA)
+            except HeadraceError as failure:  # a peer's, which leaves what was measured of ours as it is
+                self.results.left_out.append(f"{KAFKA} in {word} with {clients} clients: {failure.message}")
+
+    def _as_fast_as_it_goes(self, word: str, servers: dict[str, Server], *, clients: int) -> None:
+        for coalesce in (1, self._settings.coalesce):
+            load: dict[str, Any] = {"clients": clients, "coalesce": coalesce}
+            load["window"] = self._window(coalesce)
+            if coalesce > 1:
+                load["levels"] = ["MEMORY", "LOCAL_DISK"]
+            for name, server in servers.items():
+                self._measure(word, name, server, self._timed(load, None))
+
+    def _window(self, coalesce: int) -> int:
+        return max(self._settings.window, 2 * coalesce)
+
+    def _timed(self, load: dict[str, Any], rate: float | None) -> dict[str, Any]:
         return {
-            "collection": f"bench_{uuid4().hex[:12]}",
-            "writes": writes,
-            "warm_up": max(min(writes // 10, _MOST_WARM_UP), 1),
+            **load,
             "rate": rate,
-            "payload": self._settings.payload,
+            "warm_up_seconds": self._settings.warm_up,
+            "seconds": self._settings.seconds,
         }
 
-    def _run_child(self, module: str, command: dict[str, Any], step: str, writes: int) -> Run:
-        self._on_progress(step, writes, 0)
-        with Child(module, command) as child:
-            result = child.result(lambda done: self._on_progress(step, writes, done))
-        self._on_progress(step, writes, writes)
-        return Run.from_json(result)
-
-    # Scenarios 2 and 3.
-
-    def _crowd(self, server: Server) -> None:
-        settings = self._settings
-        self.results.crowd = self._coalescing(
-            2,
-            server,
-            f"{settings.clients} clients",
-            clients=settings.clients,
-            processes=settings.processes,
-            tiers=["MEMORY", "LOCAL_DISK"],
-        )
-
-    def _lag(self, server: Server) -> None:
-        tiers = ["MEMORY", "LOCAL_DISK", "OBJECT_STORAGE", "COMMITTED"]
-        writes = self._settings.writes_of(3)
-        step = f"{writes:,} writes to COMMITTED"
-        stock = self._stock_run(server, f"{step}, stock client", writes, None, is_ours=True)
-        self.results.lag["stock client"] = stock
-        coalesced = self._coalescing(
-            3, server, f"{step}, coalescing client", clients=1, processes=1, tiers=tiers
-        )
-        self.results.lag["coalescing client"] = coalesced
-
-    def _coalescing(
-        self, scenario: int, server: Server, step: str, *, clients: int, processes: int, tiers: list[str]
-    ) -> Crowd:
-        writes = self._settings.writes_of(scenario)
-        total = writes * clients
+    def _measure(
+        self, word: str, contender: str, server: Server, load: dict[str, Any], module: str = _GENERATOR
+    ) -> None:
+        settings, rate = self._settings, load.get("rate")
+        command: dict[str, Any] = {
+            "url": server.url,
+            "collection": f"bench_{uuid4().hex[:12]}",
+            "payload": settings.payload,
+            "silence_seconds": _SILENCE_SECONDS,
+            **load,
+        }
+        if contender == OURS:
+            command |= {"token": settings.token, "ca": settings.ca}
+            if not settings.committer:
+                command.setdefault("levels", _BEFORE_COMMITTED)
+        elif contender == FLOOR:
+            command["levels"] = ["MEMORY"]
+        total = load.get("writes") or (rate and int(rate * (settings.warm_up + settings.seconds)))
+        named = Measurement(word, contender, rate, load.get("coalesce", 1), Run(load["clients"], 0, {}))
+        step = f"{named.load}, {contender}"
         self._on_progress(step, total, 0)
-        crowd = run_crowd(
-            server,
-            f"bench_{uuid4().hex[:12]}",
-            clients=clients,
-            writes=writes,
-            processes=min(processes, clients),
-            payload=self._settings.payload,
-            linger=self._settings.linger_of(scenario),
-            tiers=tiers,
-            on_progress=lambda done: self._on_progress(step, total, done),
+        before = server.cpu_seconds()
+        with Child(module, command) as child:
+            run = Run.from_json(child.result(lambda done: self._on_progress(step, total, done)))
+        cpu = cpu_us_per_write(before, server.cpu_seconds(), run.sent)
+        self._on_progress(step, run.sent, run.sent)
+        self.results.measurements.append(
+            Measurement(word, contender, rate, named.coalesce, run, server_cpu_us=cpu)
         )
-        self._on_progress(step, total, total)
-        return crowd

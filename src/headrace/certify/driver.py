@@ -18,16 +18,16 @@ from typing import Any
 from headrace.config import load_config
 from headrace.errors import HeadraceError
 from headrace.faults import reached
-from headrace.pipeline.committing import Patience
+from headrace.pipeline.committing import RetryPolicy
 from headrace.pipeline.guarantee import Compiled
+from headrace.pipeline.plan import needs
 from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.runner import Runner
-from headrace.pipeline.session import make_session
 from headrace.pipeline.settings import PipelineSettings, Trigger
-from headrace.pipeline.spark_needs import needs
+from headrace.spark.session import make_session
 
 # A sink waits at its fault point until the other lanes reach theirs; that does not mean it is stuck.
-_PATIENCE = Patience(first_pause=0.2, longest_pause=2.0, answer_within=86_400.0)
+_RETRY_POLICY = RetryPolicy(first_pause=0.2, longest_pause=2.0, answer_within=86_400.0)
 
 
 class Told:
@@ -62,7 +62,7 @@ def run(settings: PipelineSettings, names: set[str], told: Told) -> None:
     chosen = tuple(
         replace(one, trigger=Trigger(once=True)) for one in settings.materializations if one.name in names
     )
-    runner = Runner(replace(settings, materializations=chosen), told, _PATIENCE)
+    runner = Runner(replace(settings, materializations=chosen), told, _RETRY_POLICY)
     try:
         runner.run()
         failures = {name: error.message for name, error in runner.failures.items()}

@@ -23,9 +23,9 @@ from headrace.certify.targets.target import Target
 from headrace.certify.targets.webhook import WebhookTarget
 from headrace.errors import ConfigError
 from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog
+from headrace.kafka.config import ClientOptions
 from headrace.objects import ObjectStore
 from headrace.pipeline.settings import Profile
-from headrace.sinks.kafka_options import ClientOptions
 
 QUICK = ("sqlite", "parquet", "iceberg", "delta")
 """Of what is embedded."""

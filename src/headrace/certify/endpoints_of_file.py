@@ -11,9 +11,9 @@ from headrace.certify.targets.served import LANE
 from headrace.config import HeadraceConfig
 from headrace.errors import ConfigError
 from headrace.ingest.iceberg.settings import CatalogSettings, kept_on_host
-from headrace.pipeline.kafka_client import client_options
+from headrace.kafka.config import client_options
+from headrace.kafka.security import OPTIONS as SECURITY_OPTIONS
 from headrace.pipeline.settings import KafkaSource, MaterializationSettings
-from headrace.sinks.kafka_security import OPTIONS as SECURITY_OPTIONS
 
 _BY_CONNECTION = ("postgres", "redis")
 _EMBEDDED = ("sqlite", "webhook", "files")
@@ -89,7 +89,11 @@ def _buckets(urls: list[str], options: Mapping[str, Any]) -> Iterator[Bucket]:
 
 
 def _of_source(source: KafkaSource) -> Brokers:
-    ours = {name: text for name, text in client_options(source).items() if name in SECURITY_OPTIONS}
+    ours = {
+        name: text
+        for name, text in client_options(source.bootstrap, source.options).items()
+        if name in SECURITY_OPTIONS
+    }
     return Brokers(source.bootstrap, ours, source.options)
 
 

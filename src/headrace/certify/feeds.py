@@ -16,9 +16,9 @@ from headrace.certify.kafka_cleaning import delete_groups, delete_topics
 from headrace.errors import EndpointUnavailable
 from headrace.ingest.iceberg.settings import CatalogSettings, kept_on_host
 from headrace.ingest.iceberg.tables import Tables
+from headrace.kafka.admin import make_topic
+from headrace.kafka.config import ClientOptions
 from headrace.model.collections import Collection
-from headrace.sinks.kafka_calls import make_topic
-from headrace.sinks.kafka_options import ClientOptions
 from headrace.wal.batches import PLACE_FIELDS
 
 _TABLE = pa.schema(
@@ -163,4 +163,4 @@ class KafkaFeed(Feed):
         from confluent_kafka import Producer
 
         make_topic(self._client, self._topic, {}, self._partitions)
-        return Producer({**self._client.producing()})
+        return Producer({**self._client.producer_config()})

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import EndpointUnavailable
-from headrace.sinks.kafka_calls import ANSWER_SECONDS, kafka_failures
-from headrace.sinks.kafka_options import ClientOptions
+from headrace.kafka.admin import ANSWER_SECONDS, kafka_failures
+from headrace.kafka.config import ClientOptions
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -21,7 +21,7 @@ def delete_topics(client: ClientOptions, topics: Sequence[str]) -> None:
     from confluent_kafka.admin import AdminClient
 
     with kafka_failures(f"topics {', '.join(topics)} of {client.bootstrap} cannot be removed"):
-        admin = AdminClient(client.reaching())
+        admin = AdminClient(client.client_config())
         there = admin.list_topics(timeout=ANSWER_SECONDS).topics
         left = [topic for topic in topics if topic in there]
         if left:
@@ -44,7 +44,7 @@ def delete_groups(client: ClientOptions, groups: Sequence[str]) -> None:
     from confluent_kafka.admin import AdminClient
 
     with kafka_failures(f"consumer groups of {client.bootstrap} cannot be removed"):
-        admin = AdminClient(client.reaching())
+        admin = AdminClient(client.client_config())
         listed = admin.list_consumer_groups(request_timeout=ANSWER_SECONDS).result(ANSWER_SECONDS)
         there = {group.group_id for group in listed.valid}
         left = [group for group in groups if group in there]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from headrace import __version__
 from headrace.errors import ConfigError
-from headrace.pipeline.java import find_java
-from headrace.pipeline.spark_lines import Needs, installed_line
+from headrace.spark.jars import find_java
+from headrace.spark.lines import Needs, installed_line
 
 _PACKAGES = (
     "pyspark",

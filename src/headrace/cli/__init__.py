@@ -20,6 +20,7 @@ COMMANDS = (
     "dead-letter",
     "demo",
     "maintain",
+    "quarantine",
     "run",
     "schema",
     "serve",
@@ -32,7 +33,7 @@ COMMANDS = (
 
 
 class Commands(click.Group):
-    """Loads only the command that is called: together they import for seconds."""
+    """Loads only the command that is called, because importing all of them takes seconds."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -57,7 +58,7 @@ def cli(verbose: bool) -> None:
 
 
 def main() -> None:
-    """Runs a command; what is wrong is one sentence on standard error and a non-zero exit."""
+    """Runs a command; reports an error as one sentence on standard error and a non-zero exit code."""
     try:
         cli()
     except HeadraceError as error:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.checked import check_materializations
-from headrace.pipeline.planning import apply as apply_planned
+from headrace.pipeline.plan import apply as apply_planned
 
 EXAMPLES = """\b
 Examples:
@@ -53,7 +53,7 @@ def apply(file: Path, names: tuple[str, ...], dry_run: bool, as_json: bool) -> N
 
 
 def actions_of(description: str) -> list[Action]:
-    """From a connector's text: a line is an action, or with dashes before it the heading of a statement."""
+    """Parses a connector's text: a line is an action, or with leading dashes the heading of a statement."""
     lines = description.splitlines()
     if not any(line.startswith(_HEADING) for line in lines):
         return [Action(line) for line in lines if line.strip()]

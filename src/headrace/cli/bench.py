@@ -1,4 +1,4 @@
-"""`headrace bench`: puts load on a server, and says how it fared next to its peers."""
+"""`headrace bench`: puts load on a server, and compares the results with its peers."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from headrace.bench.plots import svg
+from headrace.bench.ratios import ratios
 from headrace.bench.report import show
 from headrace.bench.scenarios import Bench
-from headrace.bench.settings import SCENARIOS, Settings
-from headrace.bench.verdicts import ratios, verdicts
+from headrace.bench.settings import WORDS, Settings
 from headrace.client.connection import parse_url
 from headrace.errors import ConfigError
 
 EXAMPLES = """\b
 Examples:
   headrace bench ingest
-  headrace bench ingest --scenario 1 --writes 20000 --no-peers
-  headrace bench ingest --kafka 127.0.0.1:9092 --plot latency.svg
-  headrace bench ingest --url grpc://127.0.0.1:8815 --json"""
+  headrace bench ingest single crowd --clients 1 --clients 100 --seconds 30
+  headrace bench ingest crowd --kafka 127.0.0.1:9092
+  headrace bench ingest crowd --no-committer
+  headrace bench ingest lag --url grpc://127.0.0.1:8815 --json"""
 
 _COUNT = click.IntRange(min=1)
+_SECONDS = click.FloatRange(min=0, min_open=True)
 _ADDRESS = re.compile(r"[^\s:/]+:\d{1,5}|\[[0-9a-fA-F:.]+\]:\d{1,5}")
 
 
@@ -40,97 +41,117 @@ def bench() -> None:
 
 
 @bench.command(epilog=EXAMPLES)
+@click.argument("words", nargs=-1, type=click.Choice(WORDS), metavar="[single|crowd|lag|python]...")
+@click.option("--rate", type=_COUNT, default=10_000, show_default=True, help="Offered in all, per second.")
 @click.option(
-    "--scenario", type=click.Choice([*map(str, SCENARIOS), "all"]), default="all", show_default=True
+    "--clients", type=_COUNT, multiple=True, default=(20, 100), show_default=True, help="Of the crowd."
 )
-@click.option("--writes", type=_COUNT, help="Of each client.  [default: 100,000, 10,000 and 1,000,000]")
-@click.option(
-    "--rate", type=_COUNT, default=10_000, show_default=True, help="Offered in scenario 1, per second."
-)
-@click.option("--clients", type=_COUNT, default=100, show_default=True, help="In scenario 2.")
-@click.option("--processes", type=_COUNT, default=2, show_default=True, help="Of scenario 2's clients.")
+@click.option("--seconds", type=_SECONDS, default=10.0, show_default=True, help="Of each measurement.")
+@click.option("--warm-up", type=_SECONDS, default=2.0, show_default=True, help="Before it, in seconds.")
+@click.option("--writes", type=_COUNT, default=1_000_000, show_default=True, help="Of the lag.")
 @click.option("--payload", type=_COUNT, default=100, show_default=True, help="Bytes of each write.")
 @click.option(
-    "--linger",
-    type=click.FloatRange(min=0),
-    help="Of coalescing clients, in ms.  [default: 100 in scenario 2, else 2]",
+    "--coalesce",
+    type=click.IntRange(min=2),
+    default=500,
+    show_default=True,
+    help="Writes of a large message.",
 )
 @click.option(
-    "--runs", type=_COUNT, default=1, show_default=True, help="Of scenario 1; the middle one counts."
+    "--window",
+    type=_COUNT,
+    default=1_000,
+    show_default=True,
+    help="Writes in flight of a client without a rate.",
 )
 @click.option(
     "--url", help="A server to write to; collections bench_... stay there.  [default: one of its own]"
 )
-@click.option("--kafka", metavar="HOST:PORT", help="A Kafka broker, as a peer.")
-@click.option("--no-peers", is_flag=True, help="Leave out the raw Flight ceiling, and Kafka.")
-@click.option("--json", "as_json", is_flag=True, help="Print results as JSON, and nothing else.")
+@click.option("--token", envvar="HEADRACE_TOKEN", help="For the server  [$HEADRACE_TOKEN]")
 @click.option(
-    "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw latencies into this SVG file."
+    "--ca",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="PEM of whom to trust, with TLS.",
 )
+@click.option("--kafka", metavar="HOST:PORT", help="A Kafka broker, as a peer.")
+@click.option("--no-peers", is_flag=True, help="Leave out the bare tonic floor.")
+@click.option(
+    "--no-committer",
+    is_flag=True,
+    help="Commit nothing meanwhile; all that is written stays in the log until the end.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print results as JSON, and nothing else.")
 def ingest(
-    scenario: str,
-    writes: int | None,
+    words: tuple[str, ...],
     rate: int,
-    clients: int,
-    processes: int,
+    clients: tuple[int, ...],
+    seconds: float,
+    warm_up: float,
+    writes: int,
     payload: int,
-    linger: float | None,
-    runs: int,
+    coalesce: int,
+    window: int,
     url: str | None,
+    token: str | None,
+    ca: Path | None,
     kafka: str | None,
     no_peers: bool,
+    no_committer: bool,
     as_json: bool,
-    plot: Path | None,
 ) -> None:
-    """Runs the three load scenarios of the streaming write RFC.
+    """Runs the load scenarios of the streaming write RFC, all or those that are named.
 
-    1: one stock Flight client, at an offered rate and as fast as it goes, next to a server that only counts
-    and to Kafka. 2: many coalescing clients at once. 3: how long a million writes take to object storage.
+    \b
+    single  one stock Flight client, at an offered rate and as fast as it goes
+    crowd   many such clients at once
+    lag     how long a million writes take to each tier
+    python  one client in Python, at the offered rate
+
+    All but python use native clients, one connection each. Beside them runs the floor, a server that
+    acknowledges every write and keeps nothing, and Kafka where a broker is given.
+
+    The server's committer, which writes to tables what has been acknowledged, shares the processors with all
+    of these. Run once more with --no-committer to see what that costs.
     """
     settings = Settings(
-        scenarios=SCENARIOS if scenario == "all" else (int(scenario),),
-        writes=writes,
+        words=words or WORDS,
         rate=float(rate),
         clients=clients,
-        processes=processes,
+        seconds=seconds,
+        warm_up=warm_up,
+        writes=writes,
         payload=payload,
-        linger=None if linger is None else linger / 1000,
-        runs=runs,
+        coalesce=coalesce,
+        window=window,
         url=None if url is None else parse_url(url),
+        token=token if url is not None else None,
+        ca=None if ca is None else ca.read_text(),
         kafka=kafka,
         peers=not no_peers,
+        committer=not no_committer,
     )
-    _check(settings, plot)
+    _check(settings)
     signal.signal(signal.SIGTERM, _leave)
     # To standard error: standard output is for results.
     with _progress(Console(stderr=True), quiet=as_json) as progress:
-        measuring = Bench(settings, progress)
-        results = measuring.run()
-    if plot is not None:
-        title = f"Latency by percentile, {settings.rate:,.0f} writes/s offered"
-        plot.write_text(svg(results.single, title))
+        results = Bench(settings, progress).run()
     if as_json:
         raw = results.to_json()
-        raw["verdicts"] = [asdict(verdict) for verdict in verdicts(results)]
-        raw["ratios"] = [asdict(ratio) | {"ratio": ratio.ratio} for ratio in ratios(results)]
+        raw["ratios"] = [asdict(ratio) | {"ratio": ratio.ratio} for ratio in ratios(results.measurements)]
         click.echo(json.dumps(raw, indent=2))
     else:
-        show(Console(), results, settings)
+        show(Console(), results)
 
 
-def _check(settings: Settings, plot: Path | None) -> None:
+def _check(settings: Settings) -> None:
     if settings.kafka is not None and not _ADDRESS.fullmatch(settings.kafka):
         raise ConfigError(f"--kafka {settings.kafka}: expected HOST:PORT, such as 127.0.0.1:9092")
     if settings.kafka is not None and not settings.peers:
         raise ConfigError("--kafka names a peer and --no-peers leaves them out: give one of them")
-    if plot is None:
-        return
-    if plot.suffix != ".svg":
-        raise ConfigError(f"--plot {plot}: only SVG is drawn, so the name has to end in .svg")
-    if not plot.absolute().parent.is_dir():
-        raise ConfigError(f"--plot {plot}: there is no folder {plot.absolute().parent}")
-    if 1 not in settings.scenarios:
-        raise ConfigError("--plot draws the latencies of scenario 1, which is not asked for")
+    if settings.url is not None and not settings.committer:
+        raise ConfigError("--no-committer is for a server of the bench's own: leave out --url")
+    if settings.ca is not None and (settings.url is None or not settings.url.startswith("grpc+tls")):
+        raise ConfigError("--ca is of use only with a --url that begins with grpc+tls://")
 
 
 def _leave(_signal: int, _frame: FrameType | None) -> None:
@@ -138,16 +159,16 @@ def _leave(_signal: int, _frame: FrameType | None) -> None:
 
 
 class _Bars:
-    """A line for each step."""
+    """Shows a progress bar for each step."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
 
-    def __call__(self, step: str, total: int, done: int) -> None:
-        if step not in self._tasks or done == 0:
+    def __call__(self, step: str, total: int | None, done: int) -> None:
+        if step not in self._tasks:
             self._tasks[step] = self._progress.add_task(step, total=total)
-        self._progress.update(self._tasks[step], completed=done)
+        self._progress.update(self._tasks[step], total=total, completed=done)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`headrace certify`: which delivery guarantees hold, shown by runs in which things go wrong on purpose."""
+"""`headrace certify`: which delivery guarantees hold, shown by runs with deliberate faults."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _read(file: Path) -> Report:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """So that what was started is killed, and what was made in endpoints is removed, as after Ctrl-C."""
+    """Turns signals into exceptions, so that processes are killed and targets removed, as after Ctrl-C."""
 
     def end(number: int, _: object) -> None:
         sys.exit(128 + number)
@@ -181,7 +181,7 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, float], None]]:
-    """On standard error, so that standard output is the report alone."""
+    """Prints progress to standard error, so that standard output contains only the report."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield lambda text, share: console.print(f"{share:4.0%}  {text}", soft_wrap=True)

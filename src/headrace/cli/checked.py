@@ -1,4 +1,5 @@
-"""What `headrace validate` and `apply` begin with: a file's materializations, each asked of its connector."""
+"""The first step of `headrace validate` and `apply`: checks each materialization of a file with its
+connector."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 from headrace.config import HeadraceConfig, Part, load_config
 from headrace.errors import ConfigError, HeadraceError, SchemaError
 from headrace.pipeline.guarantee import Compiled, compile_guarantee, guarantee_problem
-from headrace.pipeline.planning import Planned, plan
+from headrace.pipeline.plan import Planned, plan
 from headrace.pipeline.reachability import unreachable
 from headrace.pipeline.settings import MaterializationSettings, PipelineSettings
 
@@ -26,17 +27,17 @@ class Checked:
     pipeline: PipelineSettings
 
     def unreachable(self) -> list[str]:
-        """Sentences on what does not answer, or is somebody else's."""
+        """Returns sentences about everything that does not respond, or belongs to somebody else."""
         return list(unreachable(self.pipeline, self.settings, self.planned))
 
     def refuse_above(self) -> None:
-        """Refuses a guarantee that cannot be had, at its line."""
+        """Refuses a guarantee that cannot be kept, at its line in the file."""
         if problem := guarantee_problem(self.settings, self.compiled):
             raise self.config.error(("materializations", self.settings.name, "guarantee"), problem)
 
 
 def check_materializations(file: Path, names: Sequence[str]) -> Iterator[Checked]:
-    """Of these names, or all; one after the other."""
+    """Checks the materializations with these names, or all of them, one after the other."""
     config = load_config(file, Part.PIPELINE)
     pipeline = config.pipeline_settings(names=names)
     for settings in pipeline.materializations:

@@ -24,7 +24,7 @@ Examples:
   headrace connector sqlite --spec"""
 
 GRACE_SECONDS = 5.0
-"""How long streams may go on after we are told to stop, to end a commit that has begun."""
+"""How long streams may continue after a signal to stop, to finish a commit that has begun."""
 
 READABLE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -80,7 +80,7 @@ connector.help = (connector.help or "") + f"\n\nNAME is one of: {', '.join(conne
 
 
 def is_local(address: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Returns whether only this machine can reach an address."""
     if address.startswith("unix:"):
         return True
     host, colon, port = address.rpartition(":")

@@ -17,9 +17,9 @@ import orjson
 
 from headrace.config import Part, load_config
 from headrace.errors import ConfigError
-from headrace.pipeline.dead_letter_replay import ReplayLog, Send, pending, refuse_taken, replay
-from headrace.pipeline.dead_letter_store import DeadLetter, read_dead_letters
-from headrace.pipeline.dead_letter_targets import Targets
+from headrace.pipeline.dead_letters.replay import ReplayLog, Send, pending, refuse_taken, replay
+from headrace.pipeline.dead_letters.store import DeadLetter, read_dead_letters
+from headrace.pipeline.dead_letters.targets import Targets
 from headrace.pipeline.settings import MaterializationSettings, PipelineSettings
 
 LIST_EXAMPLES = """\b
@@ -188,7 +188,8 @@ def send_again(
     again: bool = False,
     dry_run: bool = False,
 ) -> str:
-    """Does what `replay` says, and returns what it tells. `readers` are all who may read the same sources."""
+    """Does what `replay` describes, and returns its report. `readers` are all that may read the same
+    sources."""
     (one,) = settings.materializations
     if one.dead_letters is None:
         raise ConfigError(f"materialization {one.name!r} has no dead letters: none of its rules drops rows")
@@ -230,7 +231,7 @@ def _letters(settings: PipelineSettings, one: MaterializationSettings, **which: 
 
 
 def read_corrected(path: Path) -> dict[str, str]:
-    """Rows by the ids of their letters, from lines as `list --json` prints them."""
+    """Returns rows by the ids of their letters, from lines in the format of `list --json`."""
     corrected: dict[str, str] = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if not line.strip():

@@ -1,4 +1,4 @@
-"""Log lines on standard error: text for people, or JSON with one object a line for programs."""
+"""Writes log lines to standard error: text for people, or JSON with one object per line for programs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import orjson
 
 LOG_FORMATS = ("text", "json")
 
-# What every record has; anything else was given as `extra`.
+# Attributes of every record; any other was passed as `extra`.
 _USUAL = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 
 
 def setup_logging(level: str | int = "INFO", log_format: str = "text", stream: TextIO | None = None) -> None:
-    """Takes the place of whatever was set up before, for this process."""
+    """Replaces any earlier logging setup of this process."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     root = logging.getLogger()
@@ -32,7 +32,8 @@ def extras_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class JsonLines(logging.Formatter):
-    """Keys `time`, `level`, `logger`, `message`, those of `extra`, and `exception` where there is one."""
+    """Writes the keys `time`, `level`, `logger`, `message`, those of `extra`, and `exception` if there is
+    one."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {

@@ -19,7 +19,7 @@ Examples:
   headrace maintain headrace.yaml sales --older-than 3d
   headrace maintain headrace.yaml --json"""
 
-# What a task is still writing is known to nobody, and told from what was left behind by its age alone.
+# Files that a task is still writing are recorded nowhere; only their age distinguishes them from leftovers.
 _LEAST = timedelta(hours=24)
 
 

@@ -95,7 +95,7 @@ def run(
 def _with_options(
     settings: PipelineSettings, once: bool, master: str | None, conf: tuple[str, ...]
 ) -> PipelineSettings:
-    """The command line outranks the file."""
+    """Applies the options of the command line, which take precedence over the file."""
     given = dict(settings.spark.conf)
     for pair in conf:
         key, equals, value = pair.partition("=")

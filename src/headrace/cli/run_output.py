@@ -1,4 +1,4 @@
-"""What `headrace run` prints: a line for each epoch, and in a terminal a live status below."""
+"""The output of `headrace run`: a line for each epoch, and in a terminal a live status below."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headrace.pipeline.progress import EpochProgress
 
 
 class _Output(ABC):
-    """Materializations report on threads of their own."""
+    """Receives reports of materializations, each on a thread of its own."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -36,21 +36,21 @@ class _Output(ABC):
         return None
 
     def step(self, name: str, step: str) -> None:  # noqa: B027 - not abstract: nobody prints steps
-        """Prints nothing: steps are too many to read."""
+        """Prints nothing, because there are too many steps to read."""
 
     @abstractmethod
     def state(self, name: str, text: str) -> None:
-        """A materialization is doing something else now."""
+        """Reports that a materialization has changed its state."""
 
     def failed(self, name: str, error: HeadraceError) -> None:
-        """At once, and on standard error alone: the others may go on for days."""
+        """Reports a failure at once, and only on standard error: the others may run for days."""
         self.state(name, "stopped")
         with self._lock:
             click.echo(f"headrace: materialization {name!r}: {error.message}", err=True)
 
 
 class JsonLines(_Output):
-    """One object a line: `event` is planned, state, epoch or failed."""
+    """Prints one object per line: `event` is planned, state, epoch or failed."""
 
     def planned(self, name: str, compiled: Compiled, actions: str) -> None:
         reasons = [str(reason) for reason in compiled.reasons]
@@ -72,7 +72,7 @@ class JsonLines(_Output):
 
 
 class Lines(_Output):
-    """For logs."""
+    """Prints lines that suit log files."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class _Status:
 
 
 class LiveStatus(_Output):
-    """Lines that scroll, and below them how each materialization stands."""
+    """Prints scrolling lines, and below them the state of each materialization."""
 
     def __init__(self, console: Console | None = None) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class LiveStatus(_Output):
 
     def planned(self, name: str, compiled: Compiled, actions: str) -> None:
         self._of(name)
-        # As texts, here and below: what an error or a name has in brackets is not rich's markup.
+        # Plain texts, here and below: brackets in an error or a name are not rich's markup.
         self._console.print(Text(name, style="bold") + Text(f": {compiled.guarantee}"))
         for line in [*map(str, compiled.reasons), *actions.splitlines()]:
             self._console.print(Text(f"  {line}"))

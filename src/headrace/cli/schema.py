@@ -1,4 +1,4 @@
-"""`headrace schema`: what a headrace.yaml may say."""
+"""`headrace schema`: the JSON Schema of a headrace.yaml."""
 
 from __future__ import annotations
 

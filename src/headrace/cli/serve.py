@@ -79,7 +79,7 @@ def serve(
 
 
 def _with_options(settings: ServeSettings, no_metrics: bool, given: dict[str, Any]) -> ServeSettings:
-    """The command line outranks the file."""
+    """Applies the options of the command line, which take precedence over the file."""
     changes = {name: value for name, value in given.items() if value is not None and value is not False}
     if no_metrics:
         changes["metrics_port"] = None

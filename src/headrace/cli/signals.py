@@ -1,4 +1,4 @@
-"""Being told to stop."""
+"""Handles signals to stop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 
 class StopSignal:
-    """SIGINT and SIGTERM as an event, from when it is made."""
+    """SIGINT and SIGTERM as an event, from its creation on."""
 
     def __init__(self) -> None:
         self._told = threading.Event()
@@ -15,6 +15,6 @@ class StopSignal:
             signal.signal(number, lambda *_: self._told.set())
 
     def wait(self) -> None:
-        # Not for ever at once: a signal that another thread was given is heard only when this one wakes up.
+        # Waits in steps, because a signal to another thread is handled only when this one wakes up.
         while not self._told.wait(1.0):
             pass

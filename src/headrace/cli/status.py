@@ -16,12 +16,12 @@ from rich.text import Text
 from headrace.config import Part, load_config
 from headrace.errors import HeadraceError
 from headrace.pipeline.guarantee import compile_guarantee
-from headrace.pipeline.lag import Lag, lag_of
-from headrace.pipeline.places import look_at_recovery_log
-from headrace.pipeline.planning import plan
-from headrace.pipeline.recovery_log import Past
+from headrace.pipeline.plan import plan
+from headrace.pipeline.recovery_log import LoggedDecision
 from headrace.pipeline.runtime_checkpoint import read_checkpoint
 from headrace.pipeline.settings import MaterializationSettings, PipelineSettings
+from headrace.pipeline.sources.lag import Lag, lag_of
+from headrace.pipeline.state_paths import open_recovery_log_for_reading
 
 EXAMPLES = """\b
 Examples:
@@ -60,7 +60,7 @@ def status(file: Path, names: tuple[str, ...], epochs: int, as_json: bool) -> No
 
 
 def _status(settings: PipelineSettings, one: MaterializationSettings, epochs: int) -> dict[str, Any]:
-    log = look_at_recovery_log(settings, one.name)
+    log = open_recovery_log_for_reading(settings, one.name)
     recovered, recent = log.read(), [_epoch(past) for past in log.recent(epochs)]
     checkpoint = read_checkpoint(recovered.runtime_checkpoint, one.name, f"materialization {one.name!r}")
     # A decided epoch is not in the endpoint before it is committed there.
@@ -94,7 +94,7 @@ def _guarantee(settings: PipelineSettings, one: MaterializationSettings) -> str:
     return str(compiled.guarantee)
 
 
-def _epoch(past: Past) -> dict[str, Any]:
+def _epoch(past: LoggedDecision) -> dict[str, Any]:
     return {
         **past.decision.summary,
         "epoch": past.decision.epoch,

@@ -16,11 +16,12 @@ from rich.text import Text
 
 from headrace.config import Part, load_config
 from headrace.errors import ConfigError
-from headrace.pipeline.places import open_recovery_log
+from headrace.kafka.config import ClientOptions
+from headrace.kafka.transactions import Identity
 from headrace.pipeline.settings import DeadLetterSettings, PipelineSettings, SinkSettings
-from headrace.sinks.kafka_options import CHECKPOINTS, FORMAT, ClientOptions
+from headrace.pipeline.state_paths import open_recovery_log
+from headrace.sinks.kafka_options import CHECKPOINTS, FORMAT
 from headrace.sinks.kafka_stuck import OpenTransaction, abort_transaction, open_transactions
-from headrace.sinks.kafka_transactions import Identity
 
 LIST_EXAMPLES = """\b
 Examples:
@@ -34,8 +35,8 @@ Examples:
   headrace txn abort headrace/sales/lake.orders/0 headrace.yaml --yes"""
 
 Decided = Callable[[str], Sequence[Identity] | None]
-"""The transactions of a materialization that were decided, and are not known to be committed; None if nobody
-knows."""
+"""Returns the transactions of a materialization that were decided and are not known to be committed; None if
+that is unknown."""
 
 _file = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False)
 _bootstrap = click.option(
@@ -116,7 +117,7 @@ class Cluster:
 def clusters(
     settings: PipelineSettings | None, bootstrap: str | None, options: Sequence[str]
 ) -> list[Cluster]:
-    """The one that is named, or those of all sinks."""
+    """Returns the named cluster, or those of all sinks."""
     if bootstrap is not None:
         return [_cluster({**dict(map(_pair, options)), "bootstrap": bootstrap})]
     if settings is None:
@@ -134,8 +135,9 @@ def clusters(
 
 
 def _cluster(options: Mapping[str, str]) -> Cluster:
-    """By what it takes to reach it: sinks that produce to it in different ways have one cluster."""
-    return Cluster(ClientOptions.of(options).untuned(), options.get("checkpoints", CHECKPOINTS))
+    """Identifies a cluster by its connection settings: sinks with different producer settings share a
+    cluster."""
+    return Cluster(ClientOptions.of(options).connection_only(), options.get("checkpoints", CHECKPOINTS))
 
 
 def _pair(option: str) -> tuple[str, str]:
@@ -146,7 +148,7 @@ def _pair(option: str) -> tuple[str, str]:
 
 
 def decided_by(settings: PipelineSettings | None) -> Decided:
-    """What the recovery logs of the materializations say."""
+    """Looks decided transactions up in the recovery logs of the materializations."""
     if settings is None:
         return lambda _: None
     names = {one.name for one in settings.materializations}

@@ -27,7 +27,7 @@ Examples:
 
 
 class FieldVerdict(NamedTuple):
-    """What becomes of a field, and why."""
+    """Whether a field is stored, and why."""
 
     name: str
     type: str
@@ -77,7 +77,7 @@ def _show(console: Console, checked: Checked) -> None:
             stored = Text("yes", style="green") if field.stored else Text("no", style="yellow")
             if field.asked:
                 stored.append(f", {field.asked}")
-            # As texts, since a name may look like rich's markup.
+            # Plain texts, since a name may look like rich's markup.
             table.add_row(*map(Text, (field.name, field.type, field.constraint)), stored, Text(field.reason))
         console.print(table)
     for sink in checked.planned.sinks:

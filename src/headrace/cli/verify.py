@@ -1,4 +1,4 @@
-"""`headrace verify`: whether every epoch is in each sink exactly once."""
+"""`headrace verify`: audits that every epoch is in each sink exactly once."""
 
 from __future__ import annotations
 

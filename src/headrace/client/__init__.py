@@ -1,4 +1,4 @@
-"""The Python client: a writer that tells how far each write has come."""
+"""The Python client: a writer that reports how far each write has come."""
 
 from headrace.client.client import Client, connect
 from headrace.client.receipts import Receipt

@@ -1,4 +1,4 @@
-"""What a server's messages change: LSNs, watermarks, and what has to be sent again."""
+"""Applies a server's messages: LSNs, watermarks, and which writes must be resent."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from headrace.client.buffer import Buffer
 from headrace.client.groups import Group
 from headrace.client.ledger import Vanished
 from headrace.client.messages import Notice, Run, Session
-from headrace.errors import Fenced, ProtocolError, UnknownProducer, WriteLost
+from headrace.errors import ConfigError, Fenced, ProtocolError, UnknownProducer, WriteLost
 from headrace.model.tiers import Tier
 
 log = logging.getLogger("headrace.client")
 
 
 class Acknowledgements:
-    """Arranges a buffer by what a server says. One for all of a writer's streams, one stream at a time.
+    """Arranges a buffer according to a server's messages. One instance serves all of a writer's streams, one
+    stream at a time.
 
-    `resends` has writes sent again of which a server that forgot the producer cannot say whether it has them.
+    With `resends`, writes are resent even if the server has forgotten the producer and cannot know whether it
+    has them.
     """
 
     def __init__(self, buffer: Buffer, collection: str, producer: str, *, resends: bool = False) -> None:
@@ -26,12 +28,13 @@ class Acknowledgements:
         self._ledger = buffer.ledger
         self._collection, self._producer, self._resends = collection, producer, resends
         self._resumed_lsn = 0
-        """Whatever was sent on the last stream has a higher LSN, if it has one."""
+        """A lower bound: every write of the last stream that has an LSN has a higher one."""
         self._let_go_seq = 0
         self._let_go_lsn = 0
 
     def resume(self, session: Session) -> None:
-        """Puts everything where a server that knows this much needs it: what it lacks goes to the outbox."""
+        """Rearranges everything for a server with this knowledge: the writes that it lacks go to the
+        outbox."""
         ledger = self._ledger
         with ledger.lock:
             if self._buffer.base is None:
@@ -55,7 +58,7 @@ class Acknowledgements:
         ledger.tell(ready)
 
     def _refuse_doubt(self, session: Session) -> None:
-        """Raises if what the server says of the producer cannot be what became of our writes."""
+        """Raises if the server's state of the producer cannot be the result of our writes."""
         buffer = self._buffer
         assert buffer.base is not None
         first, last = buffer.first_to_send, buffer.sent_through
@@ -65,6 +68,7 @@ class Acknowledgements:
                     "another writer uses this producer's id: the server has writes that it did not send",
                     taken_by="another writer",
                 )
+            self._refuse_unsure(session, last)
             return
         was_forgotten = (session.forgotten_lsn or 0) > self._resumed_lsn
         if last < first or not was_forgotten or self._resends:
@@ -78,6 +82,24 @@ class Acknowledgements:
             collection=self._collection,
             first_seq=buffer.base + first,
         )
+
+    def _refuse_unsure(self, session: Session, last: int) -> None:
+        """Raises if nobody knows whether a write was given up that the server has and does not report."""
+        buffer = self._buffer
+        waiting = next(chain(buffer.sent, buffer.outbox), None)
+        if waiting is None or buffer.base is None:
+            return
+        first, last = waiting.first + waiting.accepted, min(last, session.unsure_until - buffer.base)
+        unsure = last + 1 - first
+        for run in session.assigned:
+            seq = run.seq - buffer.base
+            unsure -= max(min(seq + run.count, last + 1) - max(seq, first), 0)
+        if unsure > 0:
+            raise ConfigError(
+                f"it cannot be told whether {unsure} of the writes that were sent to collection "
+                f"{self._collection!r} were committed, or given up by who runs the server: look for them, "
+                "and write those that are missing with a new writer"
+            )
 
     def _note_vanished(self, last: int) -> None:
         committed = self._ledger.watermarks[Tier.COMMITTED]
@@ -93,7 +115,7 @@ class Acknowledgements:
             self._ledger.note_failure_locked(error)
 
     def _take_back(self, last: int) -> None:
-        """Leaves in the outbox what has to be sent, and in `sent` what the server has."""
+        """Leaves the writes to be sent in the outbox, and those that the server has in `sent`."""
         buffer = self._buffer
         buffer.recall_locked()
         # A server that has committed everything may have forgotten who wrote it.
@@ -111,9 +133,10 @@ class Acknowledgements:
         return lsn <= self._ledger.watermarks[Tier.COMMITTED] and lsn not in self._ledger.lost
 
     def _assign_known(self, runs: tuple[Run, ...], last: int) -> None:
-        """Gives LSNs to all that the server has, up to sequence number `last`.
+        """Assigns LSNs to all writes that the server has, up to sequence number `last`.
 
-        A server remembers every LSN that is not committed: what it has and does not tell of is committed.
+        A server remembers every LSN that is not committed: a write that it has but does not report is
+        committed.
         """
         buffer = self._buffer
         assert buffer.base is not None
@@ -141,7 +164,7 @@ class Acknowledgements:
             group.assign(group.accepted, 0, index - group.accepted)
 
     def _assign(self, run: Run) -> None:
-        """Gives the LSNs of a run to the groups that wait for them. A group that has all moves on."""
+        """Assigns the LSNs of a run to the groups that wait for them. A complete group moves on."""
         buffer = self._buffer
         assert buffer.base is not None
         seq = run.seq - buffer.base
@@ -166,7 +189,7 @@ class Acknowledgements:
             self._ledger.last_lsn = max(self._ledger.last_lsn, run.lsn + run.count - 1)
 
     def acknowledge(self, notice: Notice) -> None:
-        """Takes note of what a message says: an assignment first, since watermarks speak about LSNs."""
+        """Applies a message: an assignment first, since watermarks refer to LSNs."""
         ledger = self._ledger
         with ledger.lock:
             for run in notice.assigned:

@@ -1,4 +1,4 @@
-"""The client for asyncio. Only what may wait is awaited; the threads underneath are the same."""
+"""The client for asyncio. Only calls that may wait are awaited; the threads underneath are the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace.model.tiers import Tier
 async def connect(
     url: str, *, token: str | None = None, tls_roots: str | Path | bytes | None = None
 ) -> AsyncClient:
-    """As `headrace.connect`."""
+    """Does the same as `headrace.connect`."""
     return AsyncClient(await asyncio.to_thread(blocking.connect, url, token=token, tls_roots=tls_roots))
 
 
@@ -36,7 +36,7 @@ class AsyncClient:
         return AsyncWriter(self._client.writer(collection, **options))
 
     async def read(self, collection: str = "default", **options: Any) -> pa.Table:
-        """As `Client.read`, but the whole of it."""
+        """Reads like `Client.read`, but returns everything at once."""
         return await asyncio.to_thread(lambda: self._client.read(collection, **options).read_all())
 
     async def collections(self) -> list[dict[str, Any]]:
@@ -89,7 +89,7 @@ class AsyncWriter:
         self.producer = writer.producer
 
     async def write(self, data: object) -> Receipt:
-        """As `Writer.write`; waits only for buffer space."""
+        """Writes like `Writer.write`; waits only for buffer space."""
         batch = self._writer.convert(data)
         while True:
             try:
@@ -97,12 +97,13 @@ class AsyncWriter:
             except BufferFull:
                 has_room = self._has_room()
             try:
-                return self._writer.try_write(batch)  # there may have been room before we asked to be told
+                return self._writer.try_write(batch)  # there may have been space before we registered
             except BufferFull:
                 await has_room.wait()
 
     async def write_durable(self, data: object, level: str | Tier = Tier.LOCAL_DISK) -> Receipt:
-        """Writes, and returns when the write has reached the level; limit it by `asyncio.timeout`."""
+        """Writes, and returns when the write has reached the level. To limit the time, use
+        `asyncio.timeout`."""
         tier = Tier.parse(level)
         receipt = await self.write(data)
         self._writer.send_now()

@@ -1,4 +1,5 @@
-"""What a writer holds on to: what is to be sent, what was sent, and what may have to be sent again."""
+"""Holds a writer's data: the writes to be sent, those that were sent, and those that may have to be
+resent."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ log = logging.getLogger("headrace.client")
 
 
 class Buffer:
-    """A write is in the open group, then in `outbox`, `sent` and `held`, and then nowhere.
+    """A write is in the open group, then in `outbox`, `sent` and `held`, and is then forgotten.
 
     `sent` waits for LSNs, `held` for the level from which on the server is trusted with the data.
     Groups pass in order; a new session may move them back.
@@ -32,17 +33,17 @@ class Buffer:
         self.max_bytes = min(max_bytes, max_buffer)
         self.max_buffer = max_buffer
         self.work = threading.Condition(ledger.lock)
-        """Told when there is something to send."""
+        """Notified when there is something to send."""
         self.room = threading.Condition(ledger.lock)
         self.open = Group(ledger, first=1)
         self.outbox: deque[Group] = deque()
         self.sent: deque[Group] = deque()
         self.held: deque[Group] = deque()
         self.refusal: HeadraceError | None = None
-        """Why no more writes are taken."""
+        """The reason why no more writes are accepted."""
         self.on_room: list[Callable[[], None]] = []
         self.base: int | None = None
-        """The producer's last sequence number before this writer: our numbers are counted from there."""
+        """The producer's last sequence number before this writer; our numbers are relative to it."""
         self.sent_since = 0.0
         self.hurry = False
         """Whether somebody waits for the open group."""
@@ -54,7 +55,7 @@ class Buffer:
     # Writing
 
     def append(self, batch: pa.RecordBatch, size: int, *, block: bool) -> Receipt:
-        """The long way to write: the one that may begin a group, wait for room, or be refused."""
+        """Appends slowly: may begin a group, wait for space, or be refused."""
         with self.ledger.lock:
             while True:
                 if self.refusal is not None:
@@ -101,7 +102,7 @@ class Buffer:
         self.work.notify()
 
     def hurry_locked(self) -> None:
-        """Has the open group sent now rather than when it has lingered."""
+        """Has the open group sent now instead of after lingering."""
         if self.open.batches:
             self.hurry = True
             self.work.notify()
@@ -109,13 +110,13 @@ class Buffer:
     # Sending
 
     def next_locked(self) -> Group | None:
-        """The group to send now."""
+        """Returns the group to send now."""
         if not self.outbox and self.open.batches:
             self.seal_locked()
         return self.outbox[0] if self.outbox else None
 
     def combine(self, group: Group) -> None:
-        """Makes a message of a group; only the sender's thread does this."""
+        """Combines a group into a message. Only the sender's thread does this."""
         if group.message is None:
             group.combine()
             # The writes' own sizes were guesses; that of a batch which was put together is known.
@@ -132,23 +133,25 @@ class Buffer:
         self.sent_through = max(self.sent_through, group.last)
 
     def recall_locked(self) -> None:
-        """A stream is over: what got no LSN on it is to be sent again, unless the server says it has it."""
+        """Ends a stream: writes without an LSN must be resent, unless the server reports that it has them."""
         self.outbox.extendleft(reversed(self.sent))
         self.sent.clear()
 
     @property
     def first_to_send(self) -> int:
-        """The sequence number of the first write that waits to be sent, for the first time or again."""
+        """Returns the sequence number of the first write that waits to be sent, for the first time or
+        again."""
         waiting = self.sent or self.outbox
         return waiting[0].first if waiting else self.open.first
 
     @property
     def is_settled(self) -> bool:
-        """Whether the server has all that was written, and is trusted with it."""
+        """Whether the server has every write, at the level from which on it is trusted with the data."""
         return not (self.open.batches or self.outbox or self.sent or self.held)
 
     def settled_through(self, seq: int) -> bool:
-        """Whether every write up to this one has reached the level at which it is let go, or failed."""
+        """Returns whether every write up to this one has reached the level at which its data is released, or
+        failed."""
         if self.open.batches and self.open.first <= seq:
             return False
         return all(not groups or groups[0].first > seq for groups in (self.held, self.sent, self.outbox))
@@ -167,9 +170,10 @@ class Buffer:
     # Giving up
 
     def refuse_first(self, error: HeadraceError, schema: pa.Schema | None = None) -> bool:
-        """Fails the one group that a server refused: the first of those that it did not accept.
+        """Fails the group that a server refused, which is the first that it did not accept.
 
-        A group that was never sent can be refused by its schema alone. False if there is none to refuse.
+        A group that was never sent can be refused by its schema alone. Returns False if there is none to
+        refuse.
         """
         with self.ledger.lock:
             group = self.outbox[0] if self.outbox else None
@@ -185,7 +189,7 @@ class Buffer:
         return True
 
     def fail(self, error: HeadraceError) -> None:
-        """Fails all that is not accepted, and takes nothing more."""
+        """Fails every write that is not accepted, and accepts no more."""
         ledger = self.ledger
         with ledger.lock:
             if ledger.failure is not None:
@@ -208,14 +212,15 @@ class Buffer:
         group.let_go()
 
     def flush(self, tier: Tier, timeout: float | None) -> None:
-        """Returns when all that is written by now is at the tier; raises what went wrong with any of it."""
+        """Returns when everything written so far has reached the tier; raises the failure of any of these
+        writes."""
         ledger = self.ledger
         deadline = None if timeout is None else time.monotonic() + timeout
         what = f"not all writes reached {tier.name}"
         with ledger.lock:
             seq = self.last_seq
             self.hurry_locked()
-            # What the server is not yet trusted with may be sent again, under other LSNs.
+            # Writes that the server is not yet trusted with may be resent, with other LSNs.
             level = min(tier, ledger.retain)
             ledger.wait_locked(lambda: ledger.failure or self._reached(seq, level), deadline, what)
             lsn = ledger.last_lsn

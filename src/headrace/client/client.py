@@ -33,16 +33,17 @@ _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
 def connect(url: str, *, token: str | None = None, tls_roots: str | Path | bytes | None = None) -> Client:
-    """A client of the server at `grpc://host:port` or `grpc+tls://host:port`.
+    """Returns a client of the server at `grpc://host:port` or `grpc+tls://host:port`.
 
     `token` is sent with every call. `tls_roots` are the certificates to trust, as PEM or the path of a file,
-    where the system's own do not do. Nothing is sent yet: `client.health()` says whether a server is there.
+    if the system's own are not sufficient. Nothing is sent yet: `client.health()` tells whether a server
+    responds.
     """
     return Client(Connection(url, token, tls_roots))
 
 
 class Client:
-    """Makes writers, reads collections, and asks a server about them. Safe to use from many threads."""
+    """Creates writers, reads collections, and queries a server about them. Safe to use from many threads."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -67,7 +68,7 @@ class Client:
         reconnect: Reconnect | None = None,
         on_forgotten: Literal["raise", "resend"] = "raise",
     ) -> Writer:
-        """A writer to a collection. It connects with its first write.
+        """Returns a writer to a collection. It connects with its first write.
 
         Writes are gathered for `linger` seconds or until there are `max_batch_writes` or `max_batch_bytes`
         of them, and sent in one message. Their data is kept, and sent again after a reconnection, until it
@@ -109,7 +110,8 @@ class Client:
         to_lsn: int | None = None,
         committed_only: bool = False,
     ) -> pa.RecordBatchReader:
-        """The collection's rows with `_lsn` and `_row`, what is not yet committed included unless told."""
+        """Returns the collection's rows with `_lsn` and `_row`, including uncommitted ones unless
+        `committed_only` is set."""
         ticket: dict[str, object] = {"collection": collection, "committed_only": committed_only}
         limits = {"from_lsn": from_lsn, "to_lsn": to_lsn}
         ticket |= {name: lsn for name, lsn in limits.items() if lsn is not None}
@@ -132,7 +134,7 @@ class Client:
         return pa.RecordBatchReader.from_batches(schema, batches())
 
     def collections(self) -> list[dict[str, Any]]:
-        """The descriptions of all collections."""
+        """Returns the descriptions of all collections."""
         listed: list[dict[str, Any]] = self._connection.action("list_collections", timeout=ACTION_SECONDS)[
             "collections"
         ]
@@ -162,23 +164,43 @@ class Client:
         return self._connection.action("describe_collection", {"name": name}, ACTION_SECONDS)
 
     def watermarks(self, collection: str | None = None, lsns: Sequence[int] | None = None) -> dict[str, Any]:
-        """The server's watermarks and lost ranges, and how far each of these LSNs has come."""
+        """Returns the server's watermarks and lost ranges, and how far each of these LSNs has come."""
         asked = {"collection": collection, "lsns": None if lsns is None else [int(lsn) for lsn in lsns]}
         body = {name: value for name, value in asked.items() if value is not None}
         return self._connection.action("watermarks", body, ACTION_SECONDS)
 
     def flush(self, level: str | Tier = Tier.COMMITTED, timeout: float | None = None) -> dict[str, Any]:
-        """Asks the server to bring all that it holds to a level, and waits for it; returns the watermarks."""
+        """Asks the server to bring everything that it has to a level, and waits for it; returns the
+        watermarks."""
         body: dict[str, object] = {"level": Tier.parse(level).name}
         if timeout is not None:
             body["timeout"] = timeout
         return self._connection.action("flush", body, None if timeout is None else timeout + ACTION_SECONDS)
 
+    def quarantine(self) -> list[dict[str, Any]]:
+        """The collections that are in quarantine, each with its reason."""
+        listed: list[dict[str, Any]] = self._connection.action("list_quarantine", timeout=ACTION_SECONDS)[
+            "quarantine"
+        ]
+        return listed
+
+    def release_quarantine(self, name: str, timeout: float | None = None) -> dict[str, Any]:
+        """Has all that a collection in quarantine has committed, and waits for it; then it takes writes."""
+        body: dict[str, object] = {"name": name}
+        if timeout is not None:
+            body["timeout"] = timeout
+        limit = None if timeout is None else timeout + ACTION_SECONDS
+        return self._connection.action("release_quarantine", body, limit)
+
+    def drop_quarantine(self, name: str, *, confirm: str) -> dict[str, Any]:
+        """Gives up what a collection in quarantine has; `confirm` is its name once more."""
+        return self._connection.action("drop_quarantine", {"name": name, "confirm": confirm}, ACTION_SECONDS)
+
     def health(self) -> dict[str, Any]:
         return self._connection.action("health", timeout=ACTION_SECONDS)
 
     def close(self, timeout: float | None = None) -> None:
-        """Closes all its writers, as they do themselves, and the connection. May be repeated."""
+        """Closes all its writers, as their own `close` does, and the connection. May be called repeatedly."""
         with self._lock:
             self._closing.set()
             writers, self._writers = self._writers, []
@@ -215,7 +237,8 @@ class Client:
 
 @atexit.register
 def _close_forgotten() -> None:
-    """A thread that is inside of gRPC when the interpreter goes away may bring the process down."""
+    """Closes clients before the interpreter exits: a thread that is inside gRPC then may crash the
+    process."""
     for client in list(_clients):
         with contextlib.suppress(HeadraceError):
             client.close(EXIT_SECONDS)

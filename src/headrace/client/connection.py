@@ -1,4 +1,4 @@
-"""Where a server is, and how it is called."""
+"""A connection to a server, by its address."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHANNEL_OPTIONS = [
 
 
 def parse_url(url: str) -> str:
-    """The location that Flight wants, from a URL or a plain `host:port`."""
+    """Returns Flight's location for a URL or a plain `host:port`."""
     found = URL.fullmatch(url)
     if found is None or (found["scheme"] or "grpc") not in SCHEMES:
         raise ConfigError(
@@ -36,7 +36,7 @@ def parse_url(url: str) -> str:
 
 
 class Connection:
-    """A Flight client that knows its token and raises Headrace's own errors."""
+    """A Flight client that sends its token and raises Headrace's own errors."""
 
     def __init__(self, url: str, token: str | None, tls_roots: str | Path | bytes | None) -> None:
         self.location = parse_url(url)

@@ -1,4 +1,4 @@
-"""A RecordBatch of whatever a user writes."""
+"""Converts whatever a user writes to a RecordBatch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.errors import ConfigError
 
 ACCEPTED = "a pyarrow RecordBatch or Table, a pandas or polars DataFrame, a dict, or a list of dicts"
 
-# polars speaks Arrow's large types throughout; a collection's columns are of the plain ones.
+# polars uses Arrow's large types throughout; a collection's columns are of the plain ones.
 PLAIN_TYPES = {
     pa.large_string(): pa.string(),
     pa.string_view(): pa.string(),
@@ -21,7 +21,7 @@ PLAIN_TYPES = {
 
 
 def to_batch(data: object, schema: pa.Schema | None = None) -> pa.RecordBatch:
-    """All of `data` as one batch. Documents are read by `schema` as far as they fit it."""
+    """Returns all of `data` as one batch. Documents are converted with `schema` as far as they fit it."""
     try:
         return _convert(data, schema)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -59,7 +59,7 @@ def _single(table: pa.Table) -> pa.RecordBatch:
 
 
 def _from_documents(documents: list[Mapping[str, Any]], schema: pa.Schema | None) -> pa.RecordBatch:
-    # A null or a missing key says nothing of its type, so what was written before is the better guess.
+    # A null or a missing key does not show its type, so the earlier documents' schema is the better guess.
     names = {name: None for document in documents for name in document}
     if not names:
         raise ConfigError("there is nothing to write: a document needs at least one key")
@@ -68,7 +68,7 @@ def _from_documents(documents: list[Mapping[str, Any]], schema: pa.Schema | None
 
 
 def _by_schema(arrays: dict[str, pa.Array], rows: int, schema: pa.Schema | None) -> pa.RecordBatch | None:
-    """The columns as a schema has them, if nothing is lost by that."""
+    """Returns the columns in the types of a schema, if nothing is lost by that."""
     if schema is None or not arrays.keys() <= set(schema.names):
         return None
     if not all(_is_no_more_than(array.type, schema.field(name).type) for name, array in arrays.items()):
@@ -84,7 +84,7 @@ def _by_schema(arrays: dict[str, pa.Array], rows: int, schema: pa.Schema | None)
 
 
 def _is_no_more_than(given: pa.DataType, known: pa.DataType) -> bool:
-    """Whether a type that was guessed from values may well be the known one."""
+    """Returns whether a type that was inferred from values may actually be the known one."""
     if given == known or pa.types.is_null(given):
         return True
     if pa.types.is_list(given) and pa.types.is_list(known):

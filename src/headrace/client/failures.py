@@ -1,4 +1,4 @@
-"""What a failed Flight call means, as one of Headrace's own errors."""
+"""Translates a failed Flight call to one of Headrace's own errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.errors import (
     UnexpectedFailure,
 )
 
-# What gRPC says where no server of ours gave a reason. The order matters: the first that fits.
+# Messages of gRPC if our server gave no reason. The order matters: the first match counts.
 BY_CLASS: tuple[tuple[type[Exception], type[HeadraceError], str], ...] = (
     (flight.FlightUnavailableError, ServerUnavailable, "the server cannot be reached"),
     (flight.FlightTimedOutError, ServerUnavailable, "the server did not answer in time"),
@@ -38,7 +38,7 @@ ARROWS_OWN = re.compile(
 
 
 def error_of(failure: BaseException) -> HeadraceError:
-    """The error that the server raised, or what the way in which the call ended stands for."""
+    """Returns the error that the server raised, or one that corresponds to how the call ended."""
     if isinstance(failure, HeadraceError):
         return failure
     told = getattr(failure, "extra_info", None)
@@ -55,14 +55,14 @@ def error_of(failure: BaseException) -> HeadraceError:
 
 
 def first_line(failure: BaseException) -> str:
-    """What was said, without what Arrow puts around it."""
+    """Returns the message without the text that Arrow adds to it."""
     lines = str(failure).strip().splitlines() or [type(failure).__name__]
     return ARROWS_OWN.sub("", lines[0])
 
 
 @contextmanager
 def flight_errors() -> Iterator[None]:
-    """Turns what Flight raises within into errors of ours."""
+    """Translates errors that Flight raises in the block to ours."""
     try:
         yield
     except (flight.FlightError, pa.ArrowException, OSError) as failure:
@@ -70,7 +70,7 @@ def flight_errors() -> Iterator[None]:
 
 
 def decode_json(text: bytes, what: str) -> dict[str, object]:
-    """The JSON object that a server sent; what is not one came from no server of ours."""
+    """Parses the JSON object that a server sent. Anything else did not come from one of our servers."""
     try:
         value = json.loads(text)
     except ValueError:

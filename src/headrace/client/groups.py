@@ -1,4 +1,4 @@
-"""Writes that travel together in one message."""
+"""Groups writes that are sent together in one message."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """Writes of one schema with consecutive sequence numbers, and the LSNs that they got.
+    """Holds writes of one schema with consecutive sequence numbers, and their LSNs.
 
-    The data is here until it has reached the level at which the writer lets go of it. The LSNs stay for as
-    long as somebody holds a receipt of the group: receipts own their group, and nothing else does by then.
+    The data is kept until it has reached the level at which the writer releases it. The LSNs stay for as long
+    as somebody holds a receipt of the group: then only receipts refer to their group.
     """
 
     __slots__ = (
@@ -44,16 +44,16 @@ class Group:
         self.batches: list[pa.RecordBatch] = []
         self.size = 0
         self.since = 0.0
-        """When the first write came."""
+        """The time of the first write."""
         self.count = 0
         self.message: pa.RecordBatch = None
         self.rows: list[int] = []
         self.accepted = 0
-        """How many writes, from the first one on, have an LSN."""
+        """The number of writes, from the first one on, that have an LSN."""
         self.error: HeadraceError | None = None
-        """Why those without an LSN will never get one."""
+        """The reason why those without an LSN will never get one."""
         self.seen = False
-        """Whether anybody was told of the error."""
+        """Whether the error was raised to anybody."""
         self._runs: list[tuple[int, int, int]] = []
 
     @property
@@ -62,7 +62,7 @@ class Group:
         return self.first + self.count - 1
 
     def combine(self) -> None:
-        """Makes one batch of all; the many small ones are let go."""
+        """Combines everything into one batch, and releases the many small ones."""
         if self.message is None:
             batches = self.batches
             self.rows = [batch.num_rows for batch in batches]
@@ -71,22 +71,25 @@ class Group:
 
     @property
     def message_size(self) -> int:
-        """The bytes that the message holds on to; of a single write they may be a larger batch's."""
+        """Returns the bytes that the message keeps in memory; a single write may keep those of a larger
+        batch."""
         return int(self.message.get_total_buffer_size()) if self.count > 1 else self.size
 
     def unaccepted(self) -> tuple[int, pa.RecordBatch, list[int]]:
-        """What is still to be sent: the first sequence number, the data, and the rows of each write."""
+        """Returns what is still to be sent: the first sequence number, the data, and the rows of each
+        write."""
         if not self.accepted:
             return self.first, self.message, self.rows
         start = sum(self.rows[: self.accepted])
         return self.first + self.accepted, self.message.slice(start), self.rows[self.accepted :]
 
     def let_go(self) -> None:
-        """Drops the data, and keeps what receipts ask for."""
+        """Releases the data, and keeps what receipts need."""
         self.batches, self.message, self.rows = [], None, []
 
     def assign(self, index: int, lsn: int, count: int) -> None:
-        """Writes from `index` on have the LSNs from `lsn` on; 0 means for all: committed and forgotten."""
+        """Assigns the LSNs from `lsn` on to the writes from `index` on; 0 applies to all: committed and
+        forgotten."""
         runs = self._runs
         if runs and lsn:
             start, first, length = runs[-1]
@@ -98,7 +101,7 @@ class Group:
         self.accepted = index + count
 
     def unassign(self, index: int) -> None:
-        """Takes back the LSNs of the writes from `index` on: they died with the server's process."""
+        """Withdraws the LSNs of the writes from `index` on: they died with the server's process."""
         kept = [(start, lsn, min(count, index - start)) for start, lsn, count in self._runs if start < index]
         # In this order, and a new list: receipts look without the lock.
         self.accepted = min(self.accepted, index)
@@ -113,7 +116,7 @@ class Group:
 
     @property
     def last_lsn(self) -> int:
-        """The highest LSN so far, 0 if there is none or it is forgotten."""
+        """Returns the highest LSN so far, or 0 if there is none or it is forgotten."""
         if not self._runs:
             return 0
         _, lsn, count = self._runs[-1]

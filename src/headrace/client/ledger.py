@@ -1,4 +1,4 @@
-"""What a writer knows of how far its writes have come, and who waits to hear of it."""
+"""Records how far a writer's writes have come, and who waits for them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from headrace.model.tiers import Tier
 
 log = logging.getLogger("headrace.client")
 
-# A writer that nobody flushes is told of failures by its log alone; no need to keep more of them than this.
+# Without a flush, failures are only logged; there is no need to keep more of them than this.
 MOST_UNSEEN = 1000
 
 
 @dataclass(eq=False, slots=True)
 class Waiter:
-    """Somebody who wants to be called when a write reaches a tier, or cannot any more."""
+    """Is called when a write reaches a tier, or no longer can."""
 
     group: Group
     index: int
@@ -34,7 +34,8 @@ class Waiter:
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    """Sequence numbers that a server no longer has, though their data was let go; unless committed."""
+    """Sequence numbers that a server no longer has, although their data was released; unless they are
+    committed."""
 
     after: int
     last: int
@@ -45,9 +46,9 @@ Ready = list[tuple[Waiter, HeadraceError | None]]
 
 
 class Ledger:
-    """Watermarks, losses and waiters. A write is compared with them when somebody asks, not before.
+    """Holds watermarks, losses and waiters. A write is compared with them only when somebody asks.
 
-    The writer's one lock is here. What is called `..._locked` wants it held.
+    The writer's only lock is here. Methods called `..._locked` require it to be held.
     """
 
     def __init__(self, retain: Tier) -> None:
@@ -60,10 +61,10 @@ class Ledger:
         self.lost = LsnRanges()
         self.vanished: list[Vanished] = []
         self.failure: HeadraceError | None = None
-        """Why nothing more will be learned."""
+        """The reason why nothing more will be learned."""
         self.failure_seen = False
         self.trouble: HeadraceError | None = None
-        """Why there is no connection at the moment."""
+        """The reason why there is no connection at the moment."""
         self.throttled: str | None = None
         self.on_watermark: list[Callable[[Tier, int], object]] = []
         self._unseen: list[Group | HeadraceError] = []
@@ -72,7 +73,8 @@ class Ledger:
         self._telling: set[int] = set()
 
     def verdict(self, group: Group, index: int, tier: Tier) -> HeadraceError | bool:
-        """True if the write has reached the tier, False if it has not yet, or why it will not."""
+        """Returns True if the write has reached the tier, False if it has not yet, or the reason why it will
+        not."""
         lsn = group.lsn_of(index)
         if lsn is None:
             return group.error or self.failure or False
@@ -100,7 +102,8 @@ class Ledger:
         return any(gone.after < seq <= gone.last and lsn > gone.committed for gone in self.vanished)
 
     def wait(self, is_done: Callable[[], HeadraceError | bool], timeout: float | None, what: str) -> None:
-        """Returns when `is_done` says so, and raises what it says instead or that the time is over."""
+        """Returns when `is_done` returns True; raises the error that it returns instead, or
+        `WriteTimeout`."""
         with self.lock:
             self.wait_locked(is_done, None if timeout is None else time.monotonic() + timeout, what)
 
@@ -112,7 +115,7 @@ class Ledger:
             if done is True:
                 return
             if isinstance(done, HeadraceError):
-                raise done.with_traceback(None)  # many may be told the same
+                raise done.with_traceback(None)  # many callers may raise the same error
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise WriteTimeout(f"{what} in the time given{self._why_not_yet()}")
@@ -126,7 +129,7 @@ class Ledger:
         return f"; the server holds back: {self.throttled}" if self.throttled else ""
 
     def register(self, waiter: Waiter) -> None:
-        """Calls the waiter when there is a verdict: now, or later on the thread that learns of it."""
+        """Calls the waiter when there is a verdict: now, or later on the thread that learns it."""
         with self.lock:
             verdict = self.verdict(waiter.group, waiter.index, waiter.tier)
             if verdict is False:
@@ -145,7 +148,7 @@ class Ledger:
         return any(self._waiting)
 
     def ready_locked(self, *, after_failure: bool = False) -> Ready:
-        """Takes out the waiters for whom there is a verdict now, and wakes the threads that wait."""
+        """Removes and returns the waiters for whom there is a verdict now, and wakes waiting threads."""
         ready: Ready = []
         for heap in self._waiting:
             if after_failure and heap:
@@ -162,7 +165,7 @@ class Ledger:
         return ready
 
     def _sift(self, heap: list[tuple[int, int, Waiter]]) -> Iterator[tuple[Waiter, HeadraceError]]:
-        """Takes out those that failed, wherever they are."""
+        """Removes the waiters that failed, wherever they are."""
         for entry in list(heap):
             waiter = entry[2]
             verdict = self.verdict(waiter.group, waiter.index, waiter.tier)
@@ -172,7 +175,7 @@ class Ledger:
         heapq.heapify(heap)
 
     def tell(self, ready: Ready, passed: Sequence[tuple[Tier, int]] = ()) -> None:
-        """Calls who waits for writes and watermarks, on a thread of the writer's own, without the lock."""
+        """Notifies waiters for writes and watermarks, on a thread of the writer's own, without the lock."""
         if not ready and not (passed and self.on_watermark):
             return
         self._telling.add(threading.get_ident())
@@ -193,17 +196,17 @@ class Ledger:
         return threading.get_ident() in self._telling
 
     def note_seen(self, group: Group, error: HeadraceError) -> None:
-        """The user holds this error now, so neither flush nor close need raise it again."""
+        """Records that the user holds this error now, so neither flush nor close need raise it again."""
         group.seen = group.seen or error is group.error
         self.failure_seen = self.failure_seen or error is self.failure
 
     def note_failure_locked(self, failed: Group | HeadraceError) -> None:
-        """Something that the next flush has to say, unless a receipt has said it by then."""
+        """Records a failure that the next flush must raise, unless a receipt has raised it by then."""
         if len(self._unseen) < MOST_UNSEEN:
             self._unseen.append(failed)
 
     def unseen_failure_locked(self) -> HeadraceError | None:
-        """The first failure that nobody was told of; with that all of them are told."""
+        """Returns the first failure that was raised to nobody, and marks all of them as raised."""
         unseen, self._unseen = self._unseen, []
         for failed in unseen:
             if isinstance(failed, HeadraceError):
@@ -214,7 +217,7 @@ class Ledger:
 
 
 def _call(waiter: Waiter, error: HeadraceError | None) -> None:
-    """An exception of a callback's is its own, and goes to the log."""
+    """Calls a callback. Its exceptions are its own, and are logged."""
     try:
         if error is None:
             waiter.on_reached()

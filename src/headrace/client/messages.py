@@ -1,4 +1,4 @@
-"""What client and server say to each other around the data, see docs/ingest-protocol.md."""
+"""The messages between client and server around the data, see docs/ingest-protocol.md."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a server knows of a producer at the moment in which a stream opens."""
+    """The server's state of a producer at the moment in which a stream opens."""
 
     last_seq: int | None
     assigned: tuple[Run, ...]
     lost: tuple[tuple[int, int], ...]
     watermarks: dict[Tier, int]
     forgotten_lsn: int | None = None
-    """No producer was ever forgotten whose last write has a higher LSN; None if the server is too old."""
+    """An upper bound for the last LSN of every producer that was forgotten; None if the server is too old."""
+    unsure_until: int = 0
+    """Of writes at or below this number whose LSN it does not tell, the server does not know whether they are
+    committed or were given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One message of the server's: any of its parts may be missing."""
+    """One message of the server, in which any part may be missing."""
 
     session: Session | None = None
     assigned: tuple[Run, ...] = ()
@@ -43,11 +46,11 @@ class Notice:
     snapshot_id: int | None = None
     throttled: str | None = None
     is_throttle: bool = False
-    """Whether `throttled` was said at all: None is news too."""
+    """Whether `throttled` was present at all, because None is a change, too."""
 
 
 def decode_notice(batch: Any, metadata: bytes | None) -> Notice:
-    """A notice from the batch and the metadata of a message, each of which may be missing."""
+    """Decodes a notice from a message's batch and metadata, each of which may be missing."""
     try:
         said: dict[str, Any] = decode_json(metadata, "a message's app_metadata") if metadata else {}
         watermarks: tuple[tuple[Tier, int], ...] = ()
@@ -74,6 +77,7 @@ def _session(raw: dict[str, Any]) -> Session:
         lost=tuple((int(first), int(last)) for first, last in raw.get("lost", ())),
         watermarks={Tier[name]: int(lsn or 0) for name, lsn in raw.get("watermarks", {}).items()},
         forgotten_lsn=raw.get("forgotten_lsn"),
+        unsure_until=int(raw.get("unsure_until", 0)),
     )
 
 
@@ -91,5 +95,5 @@ def encode_options(producer: str, resume_after: int | None, first_seq: int | Non
 
 
 def encode_writes(seq: int, rows: list[int]) -> bytes:
-    """What goes with a batch of coalesced writes; `rows` is left out where it is only one."""
+    """Encodes the metadata of a batch of coalesced writes; `rows` is omitted if there is only one."""
     return orjson.dumps({"seq": seq} if len(rows) == 1 else {"seq": seq, "rows": rows})

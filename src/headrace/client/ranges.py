@@ -1,4 +1,4 @@
-"""Small indexes over LSNs: which were lost, and which snapshot holds which."""
+"""Small indexes over LSNs: which ones were lost, and which snapshot contains which."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LsnRanges:
         return place < len(self._firsts) and self._firsts[place] <= lsn
 
     def below(self, lsn: int) -> int:
-        """The highest LSN up to this one that is not in the set."""
+        """Returns the highest LSN up to this one that is not in the set."""
         place = bisect_left(self._lasts, lsn)
         if place < len(self._firsts) and self._firsts[place] <= lsn:
             return self._firsts[place] - 1
@@ -45,18 +45,18 @@ class LsnRanges:
 
 
 class Snapshots:
-    """Up to which LSN each snapshot goes. Forgets the oldest ones."""
+    """Maps each snapshot to its last LSN. Forgets the oldest ones."""
 
     def __init__(self, most: int = MOST_SNAPSHOTS) -> None:
         self._most = most
         self._lsns = array("Q")
-        # Signed: the format says long, and nobody promises that ids are positive.
+        # Signed: the format says long, and does not guarantee positive ids.
         self._ids = array("q")
         self._forgotten = 0
 
     def add(self, lsn: int, snapshot_id: int) -> None:
         if self._lsns and lsn <= self._lsns[-1]:
-            return  # told again after a reconnection
+            return  # reported again after a reconnection
         self._lsns.append(lsn)
         self._ids.append(snapshot_id)
         if len(self._lsns) > self._most:
@@ -65,7 +65,7 @@ class Snapshots:
             del self._lsns[:half], self._ids[:half]
 
     def find(self, lsn: int) -> int | None:
-        """The first snapshot that holds this LSN, if it is known."""
+        """Returns the first snapshot that contains this LSN, if it is known."""
         place = bisect_left(self._lsns, lsn)
         if lsn <= self._forgotten or place == len(self._lsns):
             return None

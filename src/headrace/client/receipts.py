@@ -1,4 +1,4 @@
-"""What a writer hands out for each write."""
+"""Receipts, which a writer returns for each write."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ log = logging.getLogger("headrace.client")
 
 
 class Receipt:
-    """Stands for one write. Knows nothing itself: it asks the writer's ledger when it is asked.
+    """Represents one write. It has no state of its own, and queries the writer's ledger.
 
-    As an awaitable it is `receipt.reached("LOCAL_DISK")`.
+    Awaiting it is the same as awaiting `receipt.reached("LOCAL_DISK")`.
     """
 
     __slots__ = ("_group", "_index")
@@ -29,9 +29,10 @@ class Receipt:
 
     @property
     def lsn(self) -> int:
-        """The write's LSN; waits until the server has given it one. Final from LOCAL_DISK on.
+        """The write's LSN; waits until the server has assigned it. Final from LOCAL_DISK on.
 
-        0 where a connection broke before the LSN came, and the write was committed and forgotten by then.
+        It is 0 if a connection broke before the LSN arrived, and the write was committed and forgotten by
+        then.
         """
         lsn = self._group.lsn_of(self._index)
         if lsn is None:
@@ -48,13 +49,15 @@ class Receipt:
 
     @property
     def snapshot_id(self) -> int | None:
-        """The first Iceberg snapshot that holds the write, once it is COMMITTED and known which one."""
+        """The first Iceberg snapshot that contains the write, once it is COMMITTED and the snapshot is
+        known."""
         lsn = self._group.lsn_of(self._index)
         return self._group.ledger.snapshots.find(lsn) if lsn and self.level is Tier.COMMITTED else None
 
     @property
     def error(self) -> HeadraceError | None:
-        """Why the write will get no further; None while it may, and also when its writer was just closed."""
+        """The reason why the write will get no further; None while it may, and also when its writer was just
+        closed."""
         with self._group.ledger.lock:
             verdict = self._group.ledger.verdict(self._group, self._index, Tier.COMMITTED)
         if not isinstance(verdict, HeadraceError):
@@ -65,7 +68,8 @@ class Receipt:
         return verdict
 
     def wait(self, level: str | Tier = Tier.LOCAL_DISK, timeout: float | None = None) -> Receipt:
-        """Returns when the write has reached the level; raises why it will not, or `WriteTimeout`."""
+        """Returns when the write has reached the level; raises the reason why it will not, or
+        `WriteTimeout`."""
         tier = Tier.parse(level)
         group, index, ledger = self._group, self._index, self._group.ledger
         try:
@@ -86,7 +90,7 @@ class Receipt:
         """Has `callback(receipt)` called when the write reaches the level: at once if it has already.
 
         Otherwise it runs on the writer's thread for acknowledgements, which waits for it: it must not block.
-        If the write cannot reach the level any more, `on_error(receipt, error)` is called instead.
+        If the write can no longer reach the level, `on_error(receipt, error)` is called instead.
         """
 
         def failed(error: HeadraceError) -> None:
@@ -104,7 +108,7 @@ class Receipt:
         return self
 
     async def reached(self, level: str | Tier = Tier.LOCAL_DISK) -> Receipt:
-        """`wait` for asyncio; for a time limit use `asyncio.timeout`."""
+        """Waits like `wait`, for asyncio. To limit the time, use `asyncio.timeout`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 

@@ -34,16 +34,16 @@ GOOD_STREAM_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Reconnect:
-    """How a writer deals with a server that is not there. All in seconds."""
+    """Configures how a writer handles a server that is unavailable. All values are in seconds."""
 
     first_pause: float = 0.05
     longest_pause: float = 5.0
     give_up_after: float | None = 120.0
-    """After failing for so long without any progress the writer fails; None: never."""
+    """After failing for this long without any progress, the writer fails; None: never."""
     open_timeout: float = 10.0
-    """How long a server may take to answer to the opening of a stream."""
+    """How long a server may take to respond to the opening of a stream."""
     ack_timeout: float = 30.0
-    """A server from which nothing was heard for so long, with writes under way, is taken for dead."""
+    """A server that was silent for this long, with writes in flight, is considered dead."""
 
     def pause(self, attempt: int) -> float:
         longest = min(self.longest_pause, self.first_pause * 2.0 ** min(attempt, 30))
@@ -74,9 +74,9 @@ class Sender:
         self._reconnect = reconnect
         self._stream: Stream | None = None
         self._schema: pa.Schema = None
-        """Of the last group that was sent: what a stream is opened with that only listens."""
+        """The schema of the last group that was sent, with which a stream is opened that only listens."""
         self._told_lsn = 0
-        """Up to here a server had said everything when it ended a stream."""
+        """The highest LSN when a server had reported everything and ended a stream."""
         self._stopping = False
         self._attempt = 0
         self._failing_since: float | None = None
@@ -88,7 +88,7 @@ class Sender:
         self._thread.start()
 
     def stop(self, timeout: float, *, cleanly: bool) -> None:
-        """Ends the thread and its stream; does not wait for what is still to be sent."""
+        """Ends the thread and its stream, without waiting for what is still to be sent."""
         with self._ledger.lock:
             self._stopping = True
             self._buffer.work.notify_all()
@@ -100,7 +100,7 @@ class Sender:
             self._thread.join(timeout)
 
     def check_stalled(self) -> None:
-        """Breaks off a stream of which the other end is silent although it owes an answer."""
+        """Breaks off a stream whose other end is silent although it owes a response."""
         stream, timeout = self._stream, self._reconnect.ack_timeout
         if stream is None or stream.session is None or stream.ended or self._ledger.throttled:
             return
@@ -123,7 +123,7 @@ class Sender:
             self._drop_stream(cleanly=self._stopping)
 
     def _wait_for_work(self) -> bool:
-        """Returns when there is something to do; False when there never will be."""
+        """Returns when there is something to do, or False when there never will be."""
         buffer = self._buffer
         with self._ledger.lock:
             while not self._stopping:
@@ -141,14 +141,14 @@ class Sender:
         return False
 
     def _has_news_to_hear(self) -> bool:
-        """Whether a stream is of use although there is nothing to send."""
+        """Returns whether a stream is useful although there is nothing to send."""
         if self._schema is None or self._buffer.base is None:
             return False
         known = max(self._ledger.watermarks[Tier.COMMITTED], self._told_lsn)
         return bool(self._buffer.sent or self._buffer.held or self._ledger.last_lsn > known)
 
     def _step(self) -> None:
-        """Does the next thing: notices an end, opens a stream, changes it for another schema, or sends."""
+        """Takes the next step: notices an end, opens a stream, replaces it for another schema, or sends."""
         stream = self._stream
         if stream is not None and stream.ended:
             if stream.error is not None:
@@ -166,7 +166,7 @@ class Sender:
             except pa.ArrowException as failure:
                 error = ConfigError(f"the writes cannot be put into one batch: {failure}")
                 self._buffer.refuse_first(error, group.schema)
-                self._drop_stream()  # the next one is told of another first number
+                self._drop_stream()  # the next one gets another first number
                 return
         if stream is None:
             self._open(self._schema if group is None else group.schema)
@@ -183,10 +183,10 @@ class Sender:
         resume_after = first_seq = None
         if self._buffer.base is not None:
             if self._buffer.tells_first_seq:
-                # Of what is below it nothing is in doubt: it was acknowledged, or refused.
+                # Nothing below it is in doubt: it was acknowledged, or refused.
                 with self._ledger.lock:
                     first_seq = self._buffer.base + self._buffer.first_to_send
-            # The watermark is not ours alone, and may have passed a write whose LSN we were not told.
+            # The watermark is not ours alone, and may have passed a write whose LSN we do not know.
             resume_after = min(self._ledger.watermarks[Tier.COMMITTED], self._ledger.last_lsn)
         stream = self._stream = Stream(self._buffer, self._acknowledgements, schema)
         options = encode_options(self._producer, resume_after, first_seq)
@@ -194,7 +194,8 @@ class Sender:
         self._schema = schema
 
     def _end_for_another_schema(self, stream: Stream) -> None:
-        """A stream has one schema. The next one takes over where this one has been acknowledged."""
+        """Ends the stream, because a stream has one schema. The next one continues where this one has been
+        acknowledged."""
         with self._ledger.lock:
             self._ledger.changed.wait_for(lambda: not self._buffer.sent or stream.ended or self._stopping)
         if not stream.ended:
@@ -209,7 +210,7 @@ class Sender:
                 self._buffer.recall_locked()
 
     def _recover(self, error: HeadraceError) -> bool:
-        """Gets over an error, after a pause if that may help; False if the writer is done for."""
+        """Recovers from an error, after a pause if that may help; returns False if the writer has failed."""
         stream = self._stream
         self._drop_stream()
         has_session = stream is not None and stream.session is not None

@@ -1,4 +1,4 @@
-"""One Flight stream: it sends groups, and a thread of its own hears what the server says."""
+"""One Flight stream: it sends groups, and a thread of its own receives the server's messages."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from headrace.client.groups import Group
 from headrace.client.messages import Session, decode_notice, encode_writes
 from headrace.errors import HeadraceError, ServerUnavailable
 
-# How long a server that has told everything may take to end its side.
+# How long a server that has reported everything may take to end its side.
 END_SECONDS = 1.0
 # How long the true reason of a stream's end may take to arrive after a send has failed.
 REASON_SECONDS = 5.0
 
 
 class Stream:
-    """Lives from one connection to its end. What it hears is taken note of in the order in which it came."""
+    """Lives from one connection to its end. Messages are applied in the order in which they arrive."""
 
     def __init__(self, buffer: Buffer, acknowledgements: Acknowledgements, schema: pa.Schema) -> None:
         self.schema = schema
@@ -32,7 +32,7 @@ class Stream:
         self.session: Session | None = None
         self.ended = False
         self.error: HeadraceError | None = None
-        """Why it ended; None after a clean end."""
+        """The reason why it ended; None after a clean end."""
         self._buffer = buffer
         self._acknowledgements = acknowledgements
         self._lock = buffer.ledger.lock
@@ -42,7 +42,7 @@ class Stream:
         self._reader: flight.FlightStreamReader = None
 
     def open(self, connection: Connection, collection: str, options: bytes, timeout: float) -> None:
-        """Returns once the server has told what it knows, and the buffer is arranged by it."""
+        """Returns once the server has reported its state, and the buffer is arranged accordingly."""
         descriptor = flight.FlightDescriptor.for_path("streaming_write", collection)
         try:
             self._writer, self._reader = connection.flight.do_exchange(descriptor, connection.options())
@@ -69,14 +69,14 @@ class Stream:
             raise self._reason(failure) from None
 
     def cancel(self, reason: HeadraceError) -> None:
-        """Breaks it off from any thread, also while another one is stuck in sending."""
+        """Breaks the stream from any thread, even while another one is blocked in sending."""
         self._cancelled = self._cancelled or reason
         if self._reader is not None:
             with suppress(Exception):
                 self._reader.cancel()
 
     def close(self, *, wait: bool = False) -> None:
-        """Ends it, and returns when nothing more of it will be heard."""
+        """Ends the stream, and returns when no more messages will arrive."""
         thread = self._thread
         if wait and thread is not None and not self.ended:
             with suppress(Exception):
@@ -118,7 +118,7 @@ class Stream:
             self._buffer.work.notify_all()
 
     def _reason(self, failure: BaseException) -> HeadraceError:
-        """Why a send failed: what the server said about it reaches the listening side."""
+        """Returns why a send failed: the listening side receives the server's message about it."""
         with self._lock:
             self._buffer.ledger.changed.wait_for(lambda: self.ended or self._thread is None, REASON_SECONDS)
         return self.error or error_of(failure)

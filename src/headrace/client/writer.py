@@ -29,16 +29,16 @@ LARGE_WRITE_BYTES = 65536
 
 # How long an interrupted program waits for what it has written.
 EXIT_SECONDS = 5.0
-# How long threads may take to end that have been told to.
+# How long threads may take to end after they were asked to.
 STOP_SECONDS = 10.0
 
 _RecordBatch = pa.RecordBatch
 
 
 class Writer:
-    """Writes to one collection, and tells how far each write has come. Safe to use from many threads.
+    """Writes to one collection, and reports how far each write has come. Safe to use from many threads.
 
-    Made by `Client.writer`. As a context manager it flushes and closes at the end of the block.
+    Created by `Client.writer`. As a context manager it flushes and closes at the end of the block.
     """
 
     def __init__(
@@ -91,15 +91,15 @@ class Writer:
     def write(self, data: object) -> Receipt:
         """Takes `data` as one write, which gets one LSN, and returns at once; waits only for buffer space.
 
-        `data` is a RecordBatch or Table, a pandas or polars DataFrame, a dict or a list of dicts. Its
-        memory is read later, so what it was made of must not be changed in place.
+        `data` is a RecordBatch or Table, a pandas or polars DataFrame, a dict or a list of dicts. Its memory
+        is read later, so its arrays must not be modified in place.
         """
         batch: pa.RecordBatch = data if type(data) is _RecordBatch else self.convert(data)
         size = batch.get_total_buffer_size()
         if size > SMALL_BYTES:
             size = self._measure(batch)
         buffer = self._buffer
-        # What every write passes. The rest is for the few that begin a message, see Buffer.append.
+        # The fast path of every write. The few that begin a message take Buffer.append.
         with self._lock:
             group = buffer.open
             batches = group.batches
@@ -126,21 +126,22 @@ class Writer:
         return receipt.wait(tier, timeout)
 
     def send_now(self) -> None:
-        """Has what is written sent without lingering."""
+        """Has everything written so far sent without lingering."""
         with self._lock:
             self._buffer.hurry_locked()
 
     def flush(self, level: str | Tier = Tier.LOCAL_DISK, timeout: float | None = None) -> None:
-        """Returns when all that was written before has reached the level.
+        """Returns when every earlier write has reached the level.
 
-        Raises the first error of a write that no receipt has shown to anybody.
+        Raises the first error of a write that no receipt has raised yet.
         """
         self._buffer.flush(Tier.parse(level), timeout)
 
     def close(self, timeout: float | None = None) -> None:
-        """Flushes to LOCAL_DISK, waits for registered callbacks, and ends the stream. May be repeated.
+        """Flushes to LOCAL_DISK, waits for registered callbacks, and ends the stream. May be called
+        repeatedly.
 
-        Takes no more writes from the start. Raises as `flush` does, and is closed all the same.
+        Accepts no more writes from the start. Raises like `flush`, and is closed nevertheless.
         """
         with self._lock:
             if self._closed:
@@ -170,7 +171,8 @@ class Writer:
 
     @property
     def watermarks(self) -> dict[Tier, int]:
-        """For each tier the LSN up to which everything is there, as far as this writer knows; 0 is none."""
+        """The LSN for each tier up to which everything has reached it, as far as this writer knows; 0 if
+        nothing has."""
         return dict(zip(Tier, self._ledger.watermarks, strict=True))
 
     def wait_watermark(self, level: str | Tier, lsn: int, timeout: float | None = None) -> int:
@@ -184,7 +186,8 @@ class Writer:
         return ledger.watermarks[tier]
 
     def on_watermark(self, callback: Callable[[Tier, int], object]) -> None:
-        """Has `callback(tier, lsn)` called as a watermark rises, on the thread for acknowledgements."""
+        """Registers `callback(tier, lsn)`, which is called as a watermark rises, on the thread for
+        acknowledgements."""
         self._ledger.on_watermark.append(callback)
 
     @property
@@ -193,12 +196,12 @@ class Writer:
 
     @property
     def throttled(self) -> str | None:
-        """Why the server holds back at the moment, if it does."""
+        """The reason why the server holds back at the moment, if it does."""
         return self._ledger.throttled
 
     @property
     def trouble(self) -> HeadraceError | None:
-        """Why there is no connection at the moment, if there should be one."""
+        """The reason why there is no connection at the moment, if there should be one."""
         return self._ledger.trouble
 
     def __enter__(self) -> Writer:
@@ -210,21 +213,21 @@ class Writer:
         if error is None:
             self.close()
         else:
-            # What went wrong matters more than what goes wrong because of it.
+            # The first failure matters more than its consequences.
             with contextlib.suppress(HeadraceError):
                 self.close(EXIT_SECONDS)
 
     def check_stalled(self) -> None:
-        """For the client's watch."""
+        """Checks the stream. Called by the client's watchdog."""
         self._sender.check_stalled()
 
     def try_write(self, batch: pa.RecordBatch) -> Receipt:
-        """As `write`, but raises `BufferFull` where that would wait."""
+        """Writes like `write`, but raises `BufferFull` instead of waiting."""
         size = int(batch.get_total_buffer_size())
         return self._begin(batch, size if size <= SMALL_BYTES else self._measure(batch), block=False)
 
     def call_on_room(self, callback: Callable[[], None]) -> None:
-        """Has `callback` called once, when there is more room than now or never will be."""
+        """Registers `callback`, which is called once, when there is more space than now or never will be."""
         with self._lock:
             if self._buffer.refusal is None:
                 self._buffer.on_room.append(callback)

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration though each key by itself is right."""
+"""Checks of a configuration across keys, each of which is valid by itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.ingest.yaml_files import KeyPath
 from headrace.model.collections import DOCUMENT_FIELD, Collection
 from headrace.model.reductions import check_annotations
 from headrace.pipeline.guarantee import state_problem
-from headrace.pipeline.rule_problems import field_types, reserved_property, rule_problem
+from headrace.pipeline.quality.problems import field_types, reserved_property, rule_problem
 
 if TYPE_CHECKING:
     from headrace.config.file import HeadraceConfig
@@ -29,7 +29,7 @@ _TAKEN = "dead-letters"  # a folder beside those of the materializations
 
 
 def check_pipeline(config: HeadraceConfig) -> None:
-    """Raises `Wrong` for the first thing that is."""
+    """Raises `Wrong` for the first problem."""
     collections = {
         name: _check_collection(("collections", name), name, collection)
         for name, collection in config.collections.items()
@@ -132,7 +132,7 @@ def _check_locations(config: HeadraceConfig) -> None:
 
 @contextmanager
 def _said_at(path: KeyPath) -> Iterator[None]:
-    """What the model refuses, at the key that it was about."""
+    """Reports an error of the model at the key to which it belongs."""
     try:
         yield
     except (ConfigError, SchemaError) as error:

@@ -16,7 +16,7 @@ CHECKS = ("not_null", "range", "regex", "in_set", "unique", "expression")
 
 
 def _schema(value: Any, info: ValidationInfo) -> Any:
-    """A text is the path of a file."""
+    """A schema that is a text is the path of a file."""
     if not isinstance(value, str):
         return value
     try:
@@ -125,7 +125,7 @@ class CollectionConfig(Section):
 
     @property
     def drops(self) -> str:
-        """What of it drops rows, for a sentence; empty if nothing does."""
+        """Describes what drops rows, for a sentence; empty if nothing does."""
         if self.invalid == "drop":
             return "invalid: drop"
         return next((f"rule {rule.name!r}" for rule in self.quality if rule.action is Action.DROP), "")

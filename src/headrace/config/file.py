@@ -1,4 +1,4 @@
-"""The whole of `headrace.yaml`, and how it is read."""
+"""The complete `headrace.yaml`, and how it is read."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from headrace.config.reading import Origin, Wrong
 from headrace.config.server import IngestConfig, ServeConfig, ServeSettings, StoreConfig
 from headrace.config.values import FilePath, Location, Options, Section, text_for
 from headrace.errors import ConfigError
-from headrace.ingest.engine_settings import EngineSettings
+from headrace.ingest.engine_settings import EngineSettings, SessionLimits
 from headrace.ingest.iceberg.settings import CatalogSettings, embedded_catalog
-from headrace.ingest.session import SessionLimits
 from headrace.ingest.yaml_files import YamlFile, read_marked_yaml
-from headrace.pipeline.session import SparkSettings
 from headrace.pipeline.settings import PipelineSettings, Profile
+from headrace.spark.session import SparkSettings
 
 
 class Part(Enum):
-    """What of a file a command uses. One file may be shared by commands that have different secrets."""
+    """The part of a file that a command uses. Commands with different secrets may share one file."""
 
     SERVER = ("serve", "store", "ingest")
     PIPELINE = ("state", "profile", "spark", "collections", "materializations")
@@ -78,7 +77,7 @@ class HeadraceConfig(Section):
         return self.serve.settings()
 
     def engine_settings(self, data: Path | None = None) -> EngineSettings:
-        """`data` outranks the file's."""
+        """Returns the engine's settings. `data` takes precedence over the file's."""
         folder = data or self.data
         limits = self.serve.limits
         return EngineSettings(
@@ -91,11 +90,15 @@ class HeadraceConfig(Section):
             most_log_bytes=self.ingest.log_bytes,
             free_bytes=self.ingest.free_bytes,
             log=self.ingest.log_limits(),
-            session=SessionLimits(limits.message_bytes, limits.unsynced_bytes, limits.ranges),
+            session=SessionLimits(
+                limits.message_bytes, limits.unsynced_bytes, limits.ranges, limits.receive_bytes
+            ),
+            stuck=self.ingest.quarantine.limits(),
         )
 
     def pipeline_settings(self, data: Path | None = None, names: Sequence[str] = ()) -> PipelineSettings:
-        """Of the materializations of these names, or of all; `data` outranks the file's."""
+        """Returns the settings of the materializations with these names, or of all. `data` takes precedence
+        over the file's."""
         folder = data or self.data
         state = self.state or StateConfig(url=(folder / "state").absolute().as_uri())
         return PipelineSettings(
@@ -111,7 +114,8 @@ class HeadraceConfig(Section):
         )
 
     def catalog_settings(self, data: Path | None = None) -> CatalogSettings:
-        """Of collections and of tables that sinks write; `data` outranks the file's."""
+        """Returns the catalog of collections and of tables that sinks write. `data` takes precedence over the
+        file's."""
         return self._catalog(data or self.data)
 
     def _names(self, asked: Sequence[str]) -> Sequence[str]:
@@ -131,13 +135,13 @@ class HeadraceConfig(Section):
         return self.catalog.model_copy(update={"properties": embedded_catalog(folder).properties})
 
     def error(self, path: tuple[Any, ...], sentence: str) -> ConfigError:
-        """That something is wrong at a key, with the line where that is known."""
+        """Returns an error about a key, with its line if that is known."""
         origin = self._origin or Origin("configuration", Path(), YamlFile(None))
         return origin.error(path, sentence)
 
     @classmethod
     def read(cls, raw: Any, folder: Path, what: str) -> Self:
-        """`what` begins the sentence that says what is wrong."""
+        """Reads and validates a file; `what` begins the sentences of its errors."""
         return cls._read(Origin(what, folder, YamlFile(raw)))
 
     @classmethod
@@ -157,9 +161,9 @@ class HeadraceConfig(Section):
 
 
 def load_config(path: Path | None = None, part: Part | None = None) -> HeadraceConfig:
-    """A file's configuration; without a file, the defaults, with the data in the current folder.
+    """Returns a file's configuration; without a file, the defaults, with the data in the current folder.
 
-    With a `part` the keys of other parts are as if they were not there.
+    With a `part`, the keys of other parts are ignored.
     """
     if path is None:
         return HeadraceConfig.read({}, Path(), "defaults")
@@ -167,6 +171,6 @@ def load_config(path: Path | None = None, part: Part | None = None) -> HeadraceC
 
 
 def config_schema() -> dict[str, Any]:
-    """The JSON Schema of `headrace.yaml`."""
+    """Returns the JSON Schema of `headrace.yaml`."""
     schema = HeadraceConfig.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "headrace.yaml"}

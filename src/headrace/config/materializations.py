@@ -79,7 +79,7 @@ def _topic(value: str) -> str:
 
 
 def _without_prefix(options: dict[str, str]) -> dict[str, str]:
-    """Spark's own options of Kafka have one."""
+    """Refuses names with the prefix that Spark's own options for Kafka have."""
     for name in options:
         if name.startswith("kafka."):
             raise ValueError(f"write {name.removeprefix('kafka.')}, without kafka. before it")
@@ -118,7 +118,7 @@ def _sink_format(value: str) -> str:
 
 
 def _location(format_name: str, location: str, info: ValidationInfo) -> str:
-    """As the formats have it that we know; another package's has it as it wants."""
+    """Normalizes the locations of known formats; other packages' formats interpret theirs themselves."""
     if format_name == "iceberg" and not _TABLE.fullmatch(location):
         raise ValueError("write the name of a table with its namespace, such as quality.dead_orders")
     if format_name == "kafka":
@@ -250,7 +250,8 @@ class BindingConfig(Section):
         return self.source.settings() if self.source else CollectionSource(self.collection)
 
     def with_locations(self, sinks: Mapping[str, SinkConfig], info: ValidationInfo) -> BindingConfig:
-        """As the formats of the sinks have them: a path becomes a folder's URL."""
+        """Returns the binding with locations as the formats of the sinks expect them: a path becomes a
+        folder's URL."""
         targets = dict(self.sinks)
         for name, target in self.sinks.items():
             if name in sinks:

@@ -1,4 +1,4 @@
-"""From `headrace.yaml` to what a pipeline runs on."""
+"""Converts `headrace.yaml` to the settings of a pipeline."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def collection_of(name: str, config: CollectionConfig) -> Collection:
 
 
 def what_drops(config: MaterializationConfig, collections: Mapping[str, CollectionConfig]) -> str:
-    """What makes a materialization want dead letters, for a sentence; empty if nothing does."""
+    """Describes why a materialization needs dead letters, for a sentence; empty if it does not."""
     for binding in config.bindings:
         if what := collections[binding.collection].drops:
             return f"{what} of collection {binding.collection!r}"

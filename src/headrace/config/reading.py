@@ -1,4 +1,4 @@
-"""From a file's text to values: environment variables, and where in the file something is wrong."""
+"""Turns a file's text into values: substitutes environment variables, and finds the lines of errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class Wrong(Exception):
-    """What is wrong at a key; becomes a `ConfigError` where the file is known."""
+    """A problem at a key; becomes a `ConfigError` once the file is known."""
 
     def __init__(self, path: KeyPath, sentence: str) -> None:
         super().__init__(sentence)
@@ -30,7 +30,7 @@ class Wrong(Exception):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a configuration is from; `what` begins the sentences about it."""
+    """The origin of a configuration; `what` begins the sentences about it."""
 
     what: str
     folder: Path
@@ -42,7 +42,7 @@ class Origin:
         return ConfigError(f"{where}: {dotted(path)}: {sentence}" if path else f"{where}: {sentence}")
 
     def read(self, kind: type[Model], unread: Collection[str] = ()) -> Model:
-        """`unread` are keys that are not looked at: their variables need not be set."""
+        """Reads the file's values. Keys in `unread` are ignored: their variables need not be set."""
         raw = self.file.value
         if raw is None:
             raw = {}
@@ -58,7 +58,7 @@ class Origin:
 
 
 def substitute(value: Any, at: KeyPath = (), inside: tuple[int, ...] = ()) -> Any:
-    """Puts the environment's variables into every text; not into keys."""
+    """Substitutes environment variables in every text, but not in keys."""
     if id(value) in inside:
         raise Wrong(at, "this is an alias of what it is itself in: write it out")
     if isinstance(value, dict):

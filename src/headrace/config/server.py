@@ -11,10 +11,9 @@ from pydantic import Field
 
 from headrace.config.values import FilePath, Pause, Seconds, Section, Size, Text, Url
 from headrace.errors import ConfigError
-from headrace.ingest.engine_settings import EngineSettings
+from headrace.ingest.engine_settings import EngineSettings, LogLimits, SessionLimits
+from headrace.ingest.quarantine.stuck import StuckLimits
 from headrace.ingest.server import TlsFiles
-from headrace.ingest.session import SessionLimits
-from headrace.wal.writer import LogLimits
 
 _LARGEST_MESSAGE = (1 << 31) - 1  # gRPC's
 
@@ -35,11 +34,14 @@ class LimitsConfig(Section):
     """A stream is not read while this much of it waits for the disk."""
     ranges: Annotated[int, Field(gt=0)] = SessionLimits.ranges
     """A stream is not read while this many ranges of LSNs wait to be announced to it."""
+    receive_bytes: Size = SessionLimits.receive_bytes
+    """What all clients together may send before it is read."""
 
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """What `headrace serve` listens on, after the command line had its say (`dataclasses.replace`)."""
+    """The settings of `headrace serve`, after options of the command line were applied
+    (`dataclasses.replace`)."""
 
     host: str = "127.0.0.1"
     port: int = 8815
@@ -87,6 +89,20 @@ class StoreConfig(Section):
     """Of obstore, for this kind of store, such as region, endpoint or access_key_id."""
 
 
+class QuarantineConfig(Section):
+    refusals: Annotated[int, Field(gt=0)] = StuckLimits.refusals
+    """A collection is quarantined after so many commits in a row that were refused for good,"""
+    failures: Annotated[int, Field(gt=0)] = StuckLimits.failures
+    """or that failed in another way, while its table answers and others are committed,"""
+    deaths: Annotated[int, Field(gt=0)] = StuckLimits.deaths
+    """or that ended the process that commits, each with a single segment of this collection to commit,"""
+    log_share: Annotated[float, Field(gt=0)] = StuckLimits.log_share
+    """or when it alone keeps so much of `log_bytes` on the disk while others are committed."""
+
+    def limits(self) -> StuckLimits:
+        return StuckLimits(self.refusals, self.failures, self.deaths, self.log_share)
+
+
 class IngestConfig(Section):
     commit_interval: Seconds = EngineSettings.commit_interval
     """How often tables are brought up to date."""
@@ -106,6 +122,8 @@ class IngestConfig(Section):
     """Under load writes gather for this long before a sync."""
     waiting_bytes: Size = LogLimits.waiting_bytes
     """No stream is read while this much waits for the disk."""
+    quarantine: QuarantineConfig = QuarantineConfig()
+    """When a collection that cannot be committed is kept apart, so that the others go on."""
 
     def log_limits(self) -> LogLimits:
         return LogLimits(
@@ -118,7 +136,8 @@ class IngestConfig(Section):
 
 
 def check_exposure(settings: ServeSettings) -> None:
-    """Refuses to be reached by others without TLS and tokens, unless that is spelled out."""
+    """Refuses to listen where others can connect without TLS and tokens, unless that is explicitly
+    allowed."""
     hosts = [settings.host]
     if settings.metrics_port is not None:
         hosts.append(settings.metrics_host)
@@ -132,7 +151,7 @@ def check_exposure(settings: ServeSettings) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Returns whether only this machine can reach an address."""
     if host == "localhost":
         return True
     try:

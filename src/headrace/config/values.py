@@ -1,4 +1,4 @@
-"""What values of `headrace.yaml` look like: sections, sizes, times, paths and URLs."""
+"""Types of values in `headrace.yaml`: sections, sizes, times, paths and URLs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Section(BaseModel):
 
 @dataclass(frozen=True, eq=False)  # by identity, since pydantic wants a hash
 class Shorthand:
-    """Another way to write a value, which `expand` turns into the long one; `form` is its JSON schema."""
+    """A shorter way to write a value, which `expand` turns into the long one; `form` is its JSON schema."""
 
     expand: Callable[[Any], Any]
     form: Mapping[str, Any]
@@ -59,7 +59,7 @@ class Shorthand:
 
 
 def text_for(key: str) -> Shorthand:
-    """A text alone stands for a section that has only this key."""
+    """Lets a plain text stand for a section that has only this key."""
     return Shorthand(lambda value: {key: value} if isinstance(value, str) else value, {"type": "string"})
 
 
@@ -95,7 +95,7 @@ def _url(value: str) -> str:
 
 
 def folder_of(info: ValidationInfo) -> Path:
-    """Where the file is that is read."""
+    """Returns the folder of the file that is being read."""
     return Path((info.context or {}).get("folder", "."))
 
 
@@ -104,7 +104,7 @@ def _from_folder(path: Path, info: ValidationInfo) -> Path:
 
 
 def as_location(value: str, info: ValidationInfo) -> str:
-    """A URL as it is; a path as the URL of a folder."""
+    """Returns a URL as it is, and a path as the URL of a folder."""
     if is_url(value):
         return value
     if re.match(r"[a-z0-9+.-]+:/", value):
@@ -113,14 +113,14 @@ def as_location(value: str, info: ValidationInfo) -> str:
 
 
 def _option(value: Any) -> Any:
-    """As Spark, Kafka and others write it."""
+    """Converts a value to the spelling that Spark, Kafka and others use."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
 
 
 def _as_json(value: Any) -> Any:
-    """YAML makes dates of what looks like one, and takes numbers for keys; JSON has neither."""
+    """Undoes YAML's dates and numeric keys, which JSON does not have."""
     if not isinstance(value, dict):
         return value
     try:

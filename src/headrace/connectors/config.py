@@ -1,4 +1,4 @@
-"""Reads what a user configured for a connector."""
+"""Reads a connector's configuration, as a user wrote it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.errors import ConfigError
 
 
 class ConnectorConfig(BaseModel):
-    """Base of endpoint and resource configurations: frozen, and a key that it does not know is an error."""
+    """Base of endpoint and resource configurations: frozen, with unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -20,7 +20,7 @@ Config = TypeVar("Config", bound=ConnectorConfig)
 
 
 def read_config(kind: type[Config], raw: Mapping[str, Any], what: str) -> Config:
-    """The configuration as an object; the first thing that is wrong with it as one sentence."""
+    """Returns the configuration as an object, or raises one sentence about the first problem."""
     try:
         return kind.model_validate(dict(raw))
     except ValidationError as error:

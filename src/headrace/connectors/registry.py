@@ -20,13 +20,13 @@ def connector_names() -> list[str]:
 
 
 def find_connector(name: str) -> Connector:
-    """A connector of this name, ready to serve."""
+    """Returns a connector with this name, ready to serve."""
     connector: Connector = find_class(GROUP, "connector", name, Connector)()
     return connector
 
 
 def find_class(group: str, what: str, name: str, kind: type[Any]) -> Any:
-    """The class, of a kind, that an entry point of this name leads to; `what` it is, for sentences."""
+    """Returns the class that an entry point with this name refers to; `what` names its kind in messages."""
     entries = _entries(group)
     if name not in entries.names:  # it may have been installed since
         _entries.cache_clear()
@@ -42,7 +42,7 @@ def find_class(group: str, what: str, name: str, kind: type[Any]) -> Any:
 
 @cache
 def _entries(group: str) -> EntryPoints:
-    """Looked for once: it reads a file of each package that is installed, and tasks are short."""
+    """Cached, because the lookup reads a file of each installed package, and tasks are short."""
     return entry_points(group=group)
 
 

@@ -1,7 +1,7 @@
-"""Who may do what: bearer tokens, kept in a file, with roles.
+"""Decides who may do what, by bearer tokens with roles, which are stored in a file.
 
-The file is read again when it changes, so tokens are rotated without a restart. One that cannot be read then
-changes nothing: the tokens of before go on, and the log says why.
+The file is read again when it changes, so tokens are rotated without a restart. If it cannot be read then,
+the previous tokens remain valid, and the log says why.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from pyarrow import flight
 
 from headrace.errors import ConfigError, HeadraceError, Unauthenticated
 from headrace.ingest.flight_errors import flight_error
-from headrace.ingest.tokens import ANYBODY, MOST_TOKEN_CHARACTERS, Identity, digest_of, read_tokens
+from headrace.ingest.tokens import (
+    ANYBODY,
+    MOST_TOKEN_CHARACTERS,
+    Identity,
+    TokenRow,
+    digest_of,
+    read_tokens,
+)
 
 __all__ = ["Access", "AccessMiddleware", "Identity", "access_middleware", "identity_of"]
 
@@ -42,8 +49,9 @@ class Access:
         self._seen: tuple[int, ...] | None = None
         self._tokens: tuple[Identity, ...] = ()
         self._complaint = ""
-        self.refused = 0
-        """Calls without a token that is known."""
+        self._refused = 0
+        self.refused_elsewhere: Callable[[], int] = lambda: 0
+        """Returns how many calls that the native port answers itself had no known token."""
         if path is not None:
             self._seen = _signature(path)
             self._tokens = read_tokens(path)
@@ -60,15 +68,20 @@ class Access:
             return self._find(_bearer_token(headers))
         except Unauthenticated:
             with self._lock:
-                self.refused += 1
+                self._refused += 1
             raise
 
-    def is_current(self, identity: Identity) -> bool:
-        """Whether a token that was good when a call began still is, with the same roles."""
+    @property
+    def refused(self) -> int:
+        """Counts calls without a token that is known."""
+        return self._refused + self.refused_elsewhere()
+
+    def rows(self) -> list[TokenRow] | None:
+        """Returns the tokens that are good now; None where none are needed."""
         if self._path is None:
-            return True
+            return None
         self._look()
-        return identity in self._tokens
+        return [one.row for one in self._tokens]
 
     def reload(self) -> None:
         """Reads the file again, changed or not; for a signal."""
@@ -130,12 +143,12 @@ class _Factory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 def access_middleware(access: Access) -> dict[str, flight.ServerMiddlewareFactory]:
-    """What a Flight server is given as `middleware`, so that it answers nobody without a good token."""
+    """Returns the `middleware` of a Flight server that answers only calls with a valid token."""
     return {MIDDLEWARE: _Factory(access)}
 
 
 def identity_of(context: Any) -> Identity:
-    """Who made a call to a server that has the middleware."""
+    """Returns the caller of a server that has the middleware."""
     middleware: AccessMiddleware | None = context.get_middleware(MIDDLEWARE)
     if middleware is None:
         raise Unauthenticated("the server does not know who calls: it was started without its middleware")

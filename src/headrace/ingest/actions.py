@@ -1,4 +1,4 @@
-"""What a client can ask besides writing and reading; bodies and answers are JSON objects."""
+"""The calls of clients other than writing and reading; bodies and answers are JSON objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from headrace.ingest.schemas import describe_fields
 from headrace.model.tiers import Tier
 
 _FLUSH_SECONDS = 60.0
-_MOST_FLUSH_SECONDS = 86_400
+_MOST_SECONDS = 86_400
+_RELEASE_SECONDS = 600.0
 _MOST_LSNS = 100_000
 
 Body = dict[str, Any]
@@ -34,6 +35,9 @@ class Actions:
             "describe_collection": ("Describe one collection.", self._describe),
             "watermarks": ("How far everything is, and given LSNs.", self._watermarks),
             "flush": ("Wait until everything written before is at a level.", self._flush),
+            "list_quarantine": ("Which collections are in quarantine, and why.", self._list_quarantine),
+            "release_quarantine": ("Commit what a collection in quarantine has.", self._release),
+            "drop_quarantine": ("Give up what a collection in quarantine has.", self._drop),
             "health": ("What works and what does not.", self._health),
         }
 
@@ -105,26 +109,41 @@ class Actions:
             raise ConfigError(f"watermarks: lsns is a list of at most {_MOST_LSNS:,} LSNs")
         return {
             "watermarks": self._engine.watermarks(collection, identity.may_see),
-            "lost": self._engine.lost(),
+            "lost": self._engine.lost(collection=collection),
             "lsns": {
                 str(lsn): tier
                 for lsn, tier in self._engine.tiers_of(lsns, collection, identity.may_see).items()
             },
         }
 
+    def _list_quarantine(self, body: Body, identity: Identity) -> Body:
+        _only(body)
+        listed = self._engine.quarantine_calls.listed()
+        return {"quarantine": [one.to_json() for one in listed if identity.may_see(one.collection)]}
+
+    def _release(self, body: Body, identity: Identity) -> Body:
+        _only(body, "name", "timeout")
+        name = _text(body, "name")
+        identity.require_write(name)
+        self._engine.quarantine_calls.release(name, _timeout("release_quarantine", body, _RELEASE_SECONDS))
+        return {"name": name, "committed_lsn": self._engine.progress.of(Tier.COMMITTED, name).lsn}
+
+    def _drop(self, body: Body, identity: Identity) -> Body:
+        """Asks for the name twice, as somebody who gives data up should."""
+        _only(body, "name", "confirm")
+        name = _text(body, "name")
+        identity.require_admin()
+        if body.get("confirm") != name:
+            raise ConfigError(
+                f"drop_quarantine gives up what was acknowledged: repeat the name {name!r} in confirm"
+            )
+        return {"name": name, "lost": self._engine.quarantine_calls.drop(name)}
+
     def _flush(self, body: Body, identity: Identity) -> Body:
         _only(body, "level", "timeout")
         if not identity.roles.write:
             identity.require_admin()
-        timeout = body.get("timeout", _FLUSH_SECONDS)
-        if (
-            not isinstance(timeout, int | float)
-            or isinstance(timeout, bool)
-            or not 0 <= timeout <= _MOST_FLUSH_SECONDS
-        ):
-            raise ConfigError(
-                f"flush: timeout is a number of seconds, at most {_MOST_FLUSH_SECONDS:,}, not {timeout!r}"
-            )
+        timeout = _timeout("flush", body, _FLUSH_SECONDS)
         self._engine.flush(Tier.parse(body.get("level", Tier.COMMITTED)), timeout)
         return self._watermarks({}, identity)
 
@@ -137,6 +156,16 @@ def _parse(name: str, data: bytes) -> Body:
     if not isinstance(body, dict):
         raise ConfigError(f"{name}: the body is not a JSON object")
     return body
+
+
+def _timeout(name: str, body: Body, default: float) -> float:
+    timeout = body.get("timeout", default)
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if not is_number or not 0 <= timeout <= _MOST_SECONDS:
+        raise ConfigError(
+            f"{name}: timeout is a number of seconds, at most {_MOST_SECONDS:,}, not {timeout!r}"
+        )
+    return float(timeout)
 
 
 def _text(body: Body, key: str) -> str:

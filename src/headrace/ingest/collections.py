@@ -11,27 +11,24 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import ConfigError, SchemaError
-from headrace.ingest.schemas import MOST_SCHEMA_BYTES, Adapter, collection_schema, evolve, storable
+from headrace.ingest.schemas import MOST_SCHEMA_BYTES, collection_schema, evolve, storable
 from headrace.model.collections import Collection
-from headrace.wal.groups import WriteStream
 from headrace.wal.state import CollectionState
 
-DEFAULT = "default"
-# What JSON libraries write is less deep than what they read, and answers wrap it in more of it.
+# JSON libraries write less deeply nested values than they read, and answers add levels around a schema.
 _MOST_LEVELS = 100
-# What every catalog and every shell takes without quoting.
+# Names that every catalog and every shell takes without quoting.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,126}")
 
 
 @dataclass(frozen=True)
 class Admission:
-    """A stream's schema that fits its collection."""
+    """How batches of a schema are kept in a collection."""
 
-    stream: WriteStream
-    normalize: Adapter | None
-    """Brings the stream's batches into the schema under which the log keeps them; None if they are in it."""
-    check: Adapter | None
-    """Refuses nulls in columns that the collection requires; None if there are none."""
+    kept: bytes
+    """The schema under which the log keeps them, as an Arrow IPC message."""
+    required: list[int]
+    """The columns of it that may have no nulls."""
 
 
 class Collections:
@@ -68,33 +65,39 @@ class Collections:
         schema = storable(name, collection_schema(collection))
         return self._create(CollectionState(name, b"", key, json_schema), schema)
 
-    def admit(self, name: str, incoming: pa.Schema, producer: str) -> Admission:
+    def admit(self, name: str, incoming: pa.Schema) -> Admission:
         """A stream of this schema may write; the collection is created or made wider if it has to be."""
         check_name(name)
         with self._lock:
+            self._refuse_look_alike(name)
             current = self._schemas.get(name)
             kept = storable(name, incoming, current)
             wider = kept if current is None else evolve(name, current, kept)
             if current is None or wider is not current:
                 self._change(replace(self._known.get(name) or CollectionState(name, b""), schema=b""), wider)
-        stream = WriteStream(name, write_schema(kept), producer)
-        is_as_kept = incoming.equals(kept)
-        required = any(not field.nullable for field in wider)
-        return Admission(
-            stream,
-            None if is_as_kept else Adapter(name, incoming, kept),
-            Adapter(name, kept, wider) if required else None,
-        )
+        required = [kept.get_field_index(field.name) for field in wider if not field.nullable]
+        return Admission(write_schema(kept), required)
 
     def _create(self, state: CollectionState, schema: pa.Schema) -> CollectionState:
         with self._lock:
             known = self._known.get(state.name)
             if known is None:
+                self._refuse_look_alike(state.name)
                 return self._change(state, schema)
             same_key = (known.key, known.json_schema) == (state.key, state.json_schema)
             if same_key and self._schemas[state.name].equals(schema):
                 return known
         raise SchemaError(f"collection {state.name!r} exists with another schema or key: choose another name")
+
+    def _refuse_look_alike(self, name: str) -> None:
+        """Catalogs that fold names would have one table for both, whose watermark says nothing of either."""
+        if name not in self._known:
+            for other in self._known:
+                if other.casefold() == name.casefold():
+                    raise SchemaError(
+                        f"collection {name!r} differs from {other!r} in case only, and some catalogs cannot "
+                        "tell them apart: choose another name"
+                    )
 
     def _change(self, state: CollectionState, schema: pa.Schema) -> CollectionState:
         state = replace(state, schema=write_schema(schema))

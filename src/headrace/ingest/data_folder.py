@@ -155,9 +155,9 @@ class DataFolder:
             # It is asked again before the first upload; until then writes are taken to the disk.
             log.warning("%s", error.message)
             is_proven = False
-        mark = self._complete(low_water.newest(local, stored), store, identity.term)
+        mark = self._complete(low_water.newest(local, stored), store, identity.term, is_proven)
         if is_proven:
-            mark = self._record(mark, store, identity.term)
+            mark = self._record(mark, stored, store, identity.term)
         if ask_tables is not None:
             self._refuse_if_behind(identity, self._recover(mark), ask_tables)
         recovered = self._recover(mark, on_writes)
@@ -172,37 +172,44 @@ class DataFolder:
         # Until all is here nothing says so: a process that ends on the way has to begin again.
         (self.path / _IDENTITY).unlink(missing_ok=True)
         low_water.remove_file(self.path)
-        mark = self._complete(low_water.read_newest(store), store, identity.term)
-        mark = self._record(mark, store, identity.term)
+        stored = low_water.read_newest(store)
+        mark = self._complete(stored, store, identity.term)
+        mark = self._record(mark, stored, store, identity.term)
         recovered = self._recover(mark, on_writes)
         recovered.start_term(identity.term)
         self._write(identity)
         return Opened(identity, recovered, mark)
 
-    def _complete(self, mark: LowWater | None, store: SegmentStore, term: int) -> LowWater:
+    def _complete(
+        self, mark: LowWater | None, store: SegmentStore, term: int, is_proven: bool = True
+    ) -> LowWater:
         """Takes from the store what is needed and not here, and removes what is here and not needed."""
         here = {number_of(path) for path in segment_files(self.log)}
         if mark is None and 1 in here:
             mark = LowWater()  # nothing was ever removed
         if mark is None or not here or not here.issuperset(_needed(mark, max(here))):
-            mark = self._fetch(mark, here, store, term)
+            mark = self._fetch(mark, here, store, term, is_proven)
         for path in segment_files(self.log):
             if number_of(path) < mark.first_segment:
                 path.unlink()
         return mark
 
-    def _record(self, mark: LowWater, store: SegmentStore, term: int) -> LowWater:
-        """Writes down a mark where there is none: with one the first segment cannot get lost unnoticed, and
-        the folder can start without its store."""
+    def _record(self, mark: LowWater, stored: LowWater | None, store: SegmentStore, term: int) -> LowWater:
+        """Writes down a mark where there is none, or an older one: with one the first segment cannot get lost
+        unnoticed, and the folder can start without its store."""
         if mark.number:
             low_water.write_file(self.path, mark)
+            if stored is None or stored.number < mark.number:
+                store.put_low_water(mark.number, mark.encode(), term)
         if mark.number or mark.first_segment > 1:
             return mark
         recorded = LowWaterMark(mark, self.path, store, term)
         recorded.move(lambda same: same)
         return recorded.current
 
-    def _fetch(self, mark: LowWater | None, here: set[int], store: SegmentStore, term: int) -> LowWater:
+    def _fetch(
+        self, mark: LowWater | None, here: set[int], store: SegmentStore, term: int, is_proven: bool
+    ) -> LowWater:
         there = set(store.numbers())
         if mark is None:  # a new log, or one that an older version wrote, which removed from the front
             mark = LowWater(first_segment=_first_of_run(here, there))
@@ -212,7 +219,7 @@ class DataFolder:
         )
         missing = needed - here - there
         if missing:
-            mark = self._give_up(missing, mark, store, term)
+            mark = self._give_up(missing, mark, store, term, is_proven)
         wanted = sorted((needed - here) & there)
         if wanted:
             log.warning("recovering %d segments from %s", len(wanted), store.url)
@@ -220,7 +227,9 @@ class DataFolder:
             store.fetch(number, self.log)
         return mark
 
-    def _give_up(self, missing: set[int], mark: LowWater, store: SegmentStore, term: int) -> LowWater:
+    def _give_up(
+        self, missing: set[int], mark: LowWater, store: SegmentStore, term: int, is_proven: bool
+    ) -> LowWater:
         what = f"log:{min(missing)}-{max(missing)}"
         if what not in self._given_up:
             raise CorruptLog(
@@ -229,7 +238,7 @@ class DataFolder:
                 f"writes, which are lost then, with --accept-loss {what}"
             )
         log.warning("going on without segments %d to %d, as --accept-loss says", min(missing), max(missing))
-        given_up = LowWaterMark(mark, self.path, store, term)
+        given_up = LowWaterMark(mark, self.path, store, term, is_compared=is_proven)
         given_up.move(lambda mark: replace(mark, given_up=tuple(sorted({*mark.given_up, *missing}))))
         return given_up.current
 

@@ -7,12 +7,11 @@ disk: on one that is full to the last byte nothing could be committed, so nothin
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 from urllib.parse import unquote, urlsplit
-
-from headrace.wal.files import Files
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +25,9 @@ LONGEST_SILENCE_SECONDS = 30.0
 class DiskSpace:
     """Looks several times a second, on a thread of its own: a disk that hangs holds up nobody.
 
-    `reserve` bytes are to stay free, besides `owed()`: what was taken will still need that much.
+    `room(folder)` says how many bytes are free there, and how many there are; `on_problem(reason or None)` is
+    called when it changes. `reserve` bytes are to stay free, besides `owed()`: what was taken will still need
+    that much.
     """
 
     def __init__(
@@ -34,10 +35,12 @@ class DiskSpace:
         folder: Path,
         reserve: int,
         owed: Callable[[], int],
-        files: Files,
+        room: Callable[[Path], tuple[int, int]],
+        on_problem: Callable[[str | None], None],
         beat: Callable[[], None] = lambda: None,
     ) -> None:
-        self._folder, self._reserve, self._owed, self._files, self._beat = folder, reserve, owed, files, beat
+        self._folder, self._reserve, self._owed, self._room = folder, reserve, owed, room
+        self._on_problem, self._beat = on_problem, beat
         self.free = self.needed = 0
         self.problem: str | None = None
         """Why nothing may be taken now."""
@@ -56,7 +59,7 @@ class DiskSpace:
 
     def look(self) -> None:
         try:
-            self.free, size = self._files.room(self._folder)
+            self.free, size = self._room(self._folder)
         except OSError as error:
             self._note(
                 f"the disk of {self._folder} does not say how much room it has ({error.strerror}): mend it"
@@ -83,6 +86,13 @@ class DiskSpace:
         elif problem != self.problem:
             log.error("%s", problem)
         self.problem = problem
+        self._on_problem(problem)
+
+
+def room_of(folder: Path) -> tuple[int, int]:
+    """Returns how many bytes are free on the disk of a folder, and how many it has."""
+    told = os.statvfs(folder)
+    return told.f_bavail * told.f_frsize, told.f_blocks * told.f_frsize
 
 
 def shares_disk(folder: Path, url: str) -> bool:

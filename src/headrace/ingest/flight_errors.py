@@ -27,6 +27,9 @@ def flight_error(error: HeadraceError) -> flight.FlightError:
             kind = flight.FlightServerError
     message = _shortened(error.message)
     told = {**json.loads(error.to_json()), "message": message}
+    told["fields"] = {
+        name: _shortened(value) if isinstance(value, str) else value for name, value in told["fields"].items()
+    }
     return kind(message, extra_info=json.dumps(told, default=str).encode())
 
 

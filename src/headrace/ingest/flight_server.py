@@ -1,47 +1,32 @@
-"""The port: Arrow Flight calls, each handed to the part that answers it."""
+"""The Arrow Flight calls other than streams of writes, each handed to the part that answers it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pyarrow import flight
 
-from headrace.errors import ConfigError, Unauthenticated
+from headrace.errors import ConfigError
 from headrace.ingest.access import Access, Identity, access_middleware, identity_of
 from headrace.ingest.actions import Actions
-from headrace.ingest.collections import DEFAULT, check_name
 from headrace.ingest.engine import Engine
 from headrace.ingest.flight_errors import as_flight_errors
 from headrace.ingest.reads import Reads, Ticket
 from headrace.ingest.schemas import with_place
 
-STREAMING_WRITE = "streaming_write"
 _UNKNOWN = -1  # how many records or bytes: nobody counted
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
-    """Serves an engine that is started. `arguments` go to Arrow: location and TLS certificates."""
+    """Listens on a unix socket, to which the port passes calls on."""
 
-    def __init__(self, engine: Engine, reads: Reads, access: Access, **arguments: Any) -> None:
-        super().__init__(middleware=access_middleware(access), **arguments)
-        self._access = access
+    def __init__(self, engine: Engine, reads: Reads, access: Access, socket: Path) -> None:
+        super().__init__(f"grpc+unix://{socket}", middleware=access_middleware(access))
         self._engine = engine
         self._reads = reads
         self._actions = Actions(engine)
-
-    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        with as_flight_errors():
-            collection = _written_collection(descriptor)
-            identity = identity_of(context)
-            identity.require_write(collection)
-
-            def check_access() -> None:
-                """A token may be taken back while its stream is open."""
-                if not self._access.is_current(identity):
-                    raise Unauthenticated(f"token {identity.name!r} was changed or withdrawn: connect again")
-
-            self._engine.serve_session(collection, context, reader, writer, check_access)
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         with as_flight_errors():
@@ -87,18 +72,6 @@ def _path_of(descriptor: Any) -> list[str]:
         return [step for part in descriptor.path for step in part.decode().split("/")]
     except UnicodeDecodeError:
         raise ConfigError("the descriptor's path is not UTF-8") from None
-
-
-def _written_collection(descriptor: Any) -> str:
-    head, *rest = _path_of(descriptor)
-    if head != STREAMING_WRITE or len(rest) > 1:
-        path = "/".join([head, *rest])
-        raise ConfigError(
-            f"the descriptor's path is {STREAMING_WRITE} or {STREAMING_WRITE}/COLLECTION, not {path!r}"
-        )
-    collection = rest[0] if rest else DEFAULT
-    check_name(collection)
-    return collection
 
 
 def _readable_collection(descriptor: Any, identity: Identity) -> str:

@@ -24,6 +24,7 @@ class Heartbeats:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._tasks: dict[str, _Task] = {}
+        self._watched: dict[str, tuple[float, Callable[[], tuple[bool, float]]]] = {}
 
     def expect(self, task: str, bound: float) -> Callable[[], None]:
         """Returns what the task calls when it starts, and then on its own thread between any two calls that
@@ -35,10 +36,16 @@ class Heartbeats:
 
         return beat
 
+    def watch(self, task: str, bound: float, look: Callable[[], tuple[bool, float]]) -> None:
+        """Asks of a task that is not one of ours, when somebody wants to know, whether it runs and how many
+        seconds ago it showed a sign of life."""
+        self._watched[task] = (bound, look)
+
     def ages(self) -> dict[str, float]:
         """Returns for each task how many seconds ago it beat."""
         now = self._clock()
-        return {name: max(now - task.at, 0.0) for name, task in self._tasks.items()}
+        ages = {name: max(now - task.at, 0.0) for name, task in self._tasks.items()}
+        return ages | {name: look()[1] for name, (_, look) in self._watched.items()}
 
     def problems(self) -> list[str]:
         """Names each task that is not known to be well."""
@@ -46,14 +53,19 @@ class Heartbeats:
         return [f"task {name} {problem}" for name, problem in told if problem]
 
     def _problem(self, name: str, age: float) -> str | None:
-        task = self._tasks[name]
-        if task.thread is None:
-            return "has not begun: nothing is known of it"
-        if not task.thread.is_alive():
+        if name in self._watched:
+            bound, look = self._watched[name]
+            is_alive = look()[0]
+        else:
+            task = self._tasks[name]
+            if task.thread is None:
+                return "has not begun: nothing is known of it"
+            bound, is_alive = task.bound, task.thread.is_alive()
+        if not is_alive:
             return "has ended: restart the server"
-        if age > task.bound:
+        if age > bound:
             return (
-                f"has shown no sign of life for {age:.0f} s, where {task.bound:.0f} are the most: "
+                f"has shown no sign of life for {age:.0f} s, where {bound:.0f} are the most: "
                 "restart the server if it does not come back"
             )
         return None

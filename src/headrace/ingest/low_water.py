@@ -10,7 +10,7 @@ that it does not release knows that something else has removed it.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,14 +19,20 @@ from threading import Lock
 import orjson
 
 from headrace.durable import replace_file
-from headrace.errors import ConfigError
+from headrace.errors import ConfigError, EndpointUnavailable
 from headrace.faults import reached
+from headrace.ingest.resends import Known, Resends
 from headrace.ingest.store import SegmentStore
 from headrace.objects import NoSuchObject, ObjectExists
 from headrace.wal.position import LogPosition
+from headrace.wal.side_segments import SideSegment
 from headrace.wal.state import Range
 
 _FILE = "low-water.json"
+# A program that knows no quarantine would commit over the writes in a side log, and nobody would miss them.
+# So with one the tables are called otherwise: it finds none, and refuses.
+_TABLES, _TABLES_BESIDE_QUARANTINE = "tables", "tables_beside_quarantine"
+_UNSURE = Resends(all_unsure=True)
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,25 @@ class TableMark:
 
 
 @dataclass(frozen=True)
+class Quarantined:
+    """A collection that is not committed, and whose writes are kept in a log of their own."""
+
+    reason: str
+    since_us: int
+    segments: tuple[SideSegment, ...] = ()
+    """Its side log: writes in it are needed in the log no more."""
+
+    @property
+    def through(self) -> int:
+        """Every write at or below it is in the side log, or in the table."""
+        return self.segments[-1].last_lsn if self.segments else 0
+
+    @property
+    def bytes(self) -> int:
+        return sum(segment.length for segment in self.segments)
+
+
+@dataclass(frozen=True)
 class LowWater:
     number: int = 0
     term: int = 0
@@ -55,8 +80,14 @@ class LowWater:
     tables: Mapping[str, TableMark] = field(default_factory=dict)
     lost: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
     """Writes of a collection that are in neither its table nor the log, and that a person has given up."""
+    resends: Mapping[str, Resends] = field(default_factory=dict)
+    """What the producers of these writes are told that send them again."""
     given_up: tuple[int, ...] = ()
     """Segments that are missing, and that a person has given up."""
+    quarantined: Mapping[str, Quarantined] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """The last LSN of a collection that a person has dropped: at or below it nothing is committed any more,
+    though it may still be in the log."""
 
     def encode(self) -> bytes:
         return orjson.dumps(
@@ -65,12 +96,18 @@ class LowWater:
                 "term": self.term,
                 "first_segment": self.first_segment,
                 "first_lsn": self.first_lsn,
-                "tables": {
+                _TABLES_BESIDE_QUARANTINE if self.quarantined else _TABLES: {
                     name: {**mark.position.to_json(), "released": mark.released}
                     for name, mark in self.tables.items()
                 },
                 "lost": self.lost,
+                "resends": {name: one.to_json() for name, one in self.resends.items()},
                 "given_up": self.given_up,
+                "quarantined": {
+                    name: [one.reason, one.since_us, [segment.to_json() for segment in one.segments]]
+                    for name, one in self.quarantined.items()
+                },
+                "dropped": self.dropped,
             }
         )
 
@@ -78,6 +115,7 @@ class LowWater:
     def decode(data: bytes, where: str) -> LowWater:
         try:
             raw = orjson.loads(data)
+            quarantined = raw.get("quarantined", {})  # an older version had none
             return LowWater(
                 number=int(raw["number"]),
                 term=int(raw["term"]),
@@ -85,13 +123,38 @@ class LowWater:
                 first_lsn=int(raw["first_lsn"]),
                 tables={
                     name: TableMark(LogPosition.from_json(mark), int(mark["released"]))
-                    for name, mark in raw["tables"].items()
+                    for name, mark in raw[_TABLES_BESIDE_QUARANTINE if quarantined else _TABLES].items()
                 },
                 lost={name: tuple((a, b) for a, b in ranges) for name, ranges in raw["lost"].items()},
+                resends={name: Resends.from_json(one) for name, one in raw["resends"].items()}
+                if "resends" in raw
+                else dict.fromkeys(raw["lost"], _UNSURE),  # of an older version
                 given_up=tuple(raw["given_up"]),
+                quarantined={
+                    name: Quarantined(
+                        str(reason), int(since_us), tuple(SideSegment.from_json(one) for one in segments)
+                    )
+                    for name, (reason, since_us, segments) in quarantined.items()
+                },
+                dropped={name: int(lsn) for name, lsn in raw.get("dropped", {}).items()},
             )
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ConfigError(f"{where} is damaged: restore it from a copy") from None
+
+    def losing(self, collection: str, first: int, last: int) -> LowWater:
+        """Gives writes up of which nobody knows whose they were."""
+        lost = (*self.lost.get(collection, ()), (first, last))
+        # Of each producer anew: what it has written since it was last heard of may be lost as well.
+        resends = replace(self.resends.get(collection, Resends()), unsure={}, all_unsure=True)
+        return replace(
+            self, lost={**self.lost, collection: lost}, resends={**self.resends, collection: resends}
+        )
+
+    def settled(self, known: Callable[[str, Sequence[Range]], Iterable[Known]]) -> LowWater:
+        """Notes whose they may have been. `known(collection, ranges)` is what the log remembers of them."""
+        unsettled = {name: one for name, one in self.resends.items() if one.all_unsure}
+        settled = {name: one.with_known(known(name, self.lost[name])) for name, one in unsettled.items()}
+        return replace(self, resends={**self.resends, **settled})
 
     @property
     def knows_tables(self) -> bool:
@@ -136,11 +199,19 @@ def newest(*marks: LowWater | None) -> LowWater | None:
 
 
 class LowWaterMark:
-    """The mark of a running server, which moves it. Thread-safe."""
+    """The mark of a running server, which moves it. Thread-safe.
 
-    def __init__(self, mark: LowWater, folder: Path, store: SegmentStore, term: int) -> None:
+    `is_compared` is false if the store did not say which one it has; until `adopt` it does not move, or it
+    could come to stand for another history.
+    """
+
+    def __init__(
+        self, mark: LowWater, folder: Path, store: SegmentStore, term: int, is_compared: bool = True
+    ) -> None:
         self._mark, self._folder, self._store, self._term = mark, folder, store, term
+        self.is_compared = is_compared
         self._is_written = True  # on a full disk the file may be behind the object
+        self._is_put = True  # False: the store may have a later one, of which only the answer was lost
         self._replaced: list[int] | None = None  # objects that a later one has replaced; None: not known yet
         self._lock = Lock()
 
@@ -151,21 +222,33 @@ class LowWaterMark:
     def move(self, change: Callable[[LowWater], LowWater]) -> None:
         """Returns when the changed mark is in object storage and on the disk."""
         with self._lock:
+            if not self.is_compared:
+                raise EndpointUnavailable(
+                    f"the low-water mark waits for an answer of {self._store.url}, which may have a later one"
+                )
             mark = replace(change(self._mark), number=self._mark.number + 1, term=self._term)
+            self._is_put = False
             while not self._put(mark):
                 mark = replace(mark, number=mark.number + 1)
             if self._replaced is not None and self._mark.number:
                 self._replaced.append(self._mark.number)
-            self._mark, self._is_written = mark, False
+            self._mark, self._is_written, self._is_put = mark, False, True
             self._write()
 
+    def settle(self) -> None:
+        """Returns when the store's newest mark is this one: what it names is relied on at the next start."""
+        if not self._is_put:
+            self.move(lambda same: same)
+
     def adopt(self, stored: LowWater | None) -> None:
-        """Goes by the mark of the store, where that is newer; a store that has none gets this one."""
+        """Goes by the mark of the store, where that is newer; a store that is behind gets this one."""
         with self._lock:
+            behind = stored.number if stored is not None else 0
             if stored is not None and stored.number > self._mark.number:
                 self._mark, self._is_written = stored, False
-            elif stored is None and self._mark.number:
+            elif behind < self._mark.number:
                 self._put(self._mark)
+            self.is_compared = True
 
     def tidy(self) -> None:
         """Writes the file that a full disk had no room for, and removes objects that are replaced."""

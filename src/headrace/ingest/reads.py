@@ -18,7 +18,7 @@ from headrace.ingest.iceberg.scanner import Scan, Scanner
 from headrace.ingest.schemas import Adapter, with_place
 from headrace.model.tiers import Tier
 from headrace.wal.batches import batches_of
-from headrace.wal.segments import map_segment
+from headrace.wal.segments import HeldSegment
 
 _SYNC_SECONDS = 10.0
 _LAST_LSN = 2**63 - 1
@@ -60,28 +60,42 @@ class Reads:
     def open(self, ticket: Ticket) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """The schema and the rows; everything that was acknowledged before the call is among them."""
         schema = with_place(self._engine.collections.schema(ticket.collection))
-        segments: list[memoryview] = []
+        segments: list[HeldSegment] = []
+        side: list[HeldSegment] = []
+        in_side_log = 0
+        # Up to where nothing of the log is to be read: what is missing in the table there was given up.
+        after = self._engine.quarantine.dropped_lsn(ticket.collection)
         if not ticket.committed_only:
             self._engine.flush(Tier.LOCAL_DISK, _SYNC_SECONDS)
             # Before the scan: what is committed and removed in between is in the scan.
-            segments = list(_mapped(self._engine.log_parts()))
+            segments = list(_held(self._engine.log_parts()))
+            # After the log: what is copied and removed in between is in the side log.
+            parts = self._engine.quarantine.segments(ticket.collection)
+            side = list(_held([(part.path, part.length) for part in parts]))
+            in_side_log = max((part.last_lsn for part in parts), default=0)
         # Not begun yet: a client that has gone never asks for the first row, and nobody would end it.
         scan = partial(self._scanner.scan, ticket.collection, ticket.from_lsn, ticket.to_lsn)
-        return schema, _rows(ticket, schema, scan, segments)
+        return schema, _rows(ticket, schema, scan, after, side, in_side_log, segments)
 
     def close(self) -> None:
         self._scanner.close()
 
 
-def _mapped(parts: list[tuple[Path, int]]) -> Iterator[memoryview]:
-    """The segments' bytes, which stay when the files are removed; those already removed are committed."""
+def _held(parts: list[tuple[Path, int]]) -> Iterator[HeldSegment]:
+    """The segments, which stay when their files are removed; those already removed are committed."""
     for path, length in sorted(parts):
         with suppress(FileNotFoundError):
-            yield map_segment(path)[:length]
+            yield HeldSegment(path, length)
 
 
 def _rows(
-    ticket: Ticket, schema: pa.Schema, begin: Callable[[], Scan], segments: list[memoryview]
+    ticket: Ticket,
+    schema: pa.Schema,
+    begin: Callable[[], Scan],
+    after: int,
+    side: list[HeldSegment],
+    in_side_log: int,
+    segments: list[HeldSegment],
 ) -> Iterator[pa.RecordBatch]:
     name = ticket.collection
     with begin() as scan:
@@ -89,7 +103,8 @@ def _rows(
         to_schema = Adapter(name, scan.schema, schema)
         for batch in scan:
             yield to_schema(batch)
-    after = max(committed, ticket.from_lsn - 1)
-    for data in segments:
-        for batch in batches_of(data, name, after, ticket.to_lsn):
-            yield Adapter(name, batch.schema, schema)(batch)
+    after = max(after, committed, ticket.from_lsn - 1)
+    for parts, before in ((side, after), (segments, max(after, in_side_log))):
+        for segment in parts:
+            for batch in batches_of(segment.load(), name, before, ticket.to_lsn):
+                yield Adapter(name, batch.schema, schema)(batch)

@@ -67,7 +67,7 @@ def evolve(collection: str, current: pa.Schema, incoming: pa.Schema) -> pa.Schem
     wider = pa.schema(fields)
     if wider.equals(current):
         return current
-    # Of the result: names that are fine in each of the two may clash in both together, at any depth.
+    # Checks the result: names that are valid in each of the two may clash when combined, at any depth.
     _refuse_names(collection, wider)
     _refuse_size(collection, wider)
     return wider
@@ -88,7 +88,7 @@ class Adapter:
         self, collection: str, incoming: pa.Schema, schema: pa.Schema, *, may_drop: bool = True
     ) -> None:
         self._collection = collection
-        self._schema = schema
+        self.schema = schema
         for field in incoming:
             if not may_drop and field.name not in schema.names:
                 self._refuse(field.name, "is not in the collection's schema, which has to be widened first")
@@ -104,13 +104,13 @@ class Adapter:
         else:
             columns = [
                 self._column(rows, field, source)
-                for field, source in zip(self._schema, self._sources, strict=True)
+                for field, source in zip(self.schema, self._sources, strict=True)
             ]
-            adapted = type(rows).from_arrays(columns, schema=self._schema)
+            adapted = type(rows).from_arrays(columns, schema=self.schema)
         for index in self._required:
             if adapted.column(index).null_count:
                 self._refuse(
-                    self._schema.field(index).name, "is required and the write has a null in it: fill it"
+                    self.schema.field(index).name, "is required and the write has a null in it: fill it"
                 )
         return adapted
 
@@ -127,11 +127,6 @@ class Adapter:
 
     def _refuse(self, column: str, reason: str) -> None:
         raise SchemaError(f"collection {self._collection!r}: column {column!r} {reason}")
-
-
-def adapt(collection: str, rows: Rows, schema: pa.Schema) -> Rows:
-    """Rows of an older or narrower schema as rows of the collection's."""
-    return Adapter(collection, rows.schema, schema)(rows)
 
 
 def describe_fields(schema: pa.Schema) -> list[dict[str, Any]]:

@@ -44,12 +44,18 @@ class SegmentIndex:
         with self._lock:
             return list(self._segments)
 
-    def to_commit(self, committed: Callable[[str], int], most_bytes: int) -> list[Segment]:
-        """Uploaded segments, oldest first, of which some collection has writes that are not in its table."""
+    @property
+    def uploaded_through(self) -> int:
+        """The number of the newest segment that is uploaded."""
+        return self._uploaded_through
+
+    def to_commit(self, committed: Callable[[str], int], through: int, most_bytes: int) -> list[Segment]:
+        """Returns segments up to a number, oldest first, with writes that are not yet in their collection's
+        table."""
         wanted: list[Segment] = []
         size = 0
         for segment in self.all():
-            if segment.header.number > self._uploaded_through or size > most_bytes:
+            if segment.header.number > through or size > most_bytes:
                 break
             if not is_committed(segment, committed):
                 wanted.append(segment)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gc
 import logging
-import socket
+import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
-
-import pyarrow as pa
 
 from headrace.errors import ConfigError
 from headrace.ingest.access import Access
@@ -41,9 +40,11 @@ class Listen:
 
 
 class IngestServer:
-    """Listens as soon as it is made; `start` begins to write and upload what comes.
+    """Listens as soon as it is made; `start` begins to upload and commit what comes.
 
-    Arrow's own `serve` is not called: calls are answered without it, and it takes the process's signals.
+    Streams of writes are answered natively. Every other call goes on to a server of Arrow's own, on a unix
+    socket in a folder that nobody else may look into. Its `serve` is not called: calls are answered without
+    it, and it takes the process's signals.
     """
 
     def __init__(self, engine: EngineSettings | Engine, listen: Listen, access: Access) -> None:
@@ -51,23 +52,20 @@ class IngestServer:
         self.engine = engine if isinstance(engine, Engine) else Engine(engine)
         self._listen = listen
         self._reads = Reads(self.engine, Scanner(self.engine.catalog))
+        self._folder = TemporaryDirectory(prefix="headrace-")
+        socket = Path(self._folder.name) / "calls"
+        self._flight = FlightServer(self.engine, self._reads, access, socket)
+        port = {"host": listen.host, "port": listen.port, "tls": certificates, "others": socket}
         try:
-            self._flight = FlightServer(
-                self.engine,
-                self._reads,
-                access,
-                location=_location(listen),
-                tls_certificates=certificates,
-            )
-        except (pa.ArrowException, OSError) as error:
-            self.engine.close()
-            reason = _bind_error(listen) or str(error)
+            self._port = self.engine.open_port(port, access)
+        except OSError as error:
+            self.stop()
+            reason = os.strerror(error.errno) if error.errno else str(error)
             raise ConfigError(f"cannot listen on {listen.host}:{listen.port}: {reason}") from None
 
     @property
     def port(self) -> int:
-        port: int = self._flight.port
-        return port
+        return self._port.port
 
     @property
     def url(self) -> str:
@@ -76,6 +74,7 @@ class IngestServer:
 
     def start(self) -> None:
         self.engine.start()
+        self._port.set_serving(True)
         # What is there now stays for good; the collector would stop everybody for long to look through it.
         gc.collect()
         gc.freeze()
@@ -89,18 +88,15 @@ class IngestServer:
         hang_up.start()
         hang_up.join(_HANG_UP_SECONDS)
         self._reads.close()
+        self._folder.cleanup()
         return synced
-
-
-def _location(listen: Listen) -> str:
-    return f"{'grpc+tls' if listen.tls else 'grpc'}://{_bracketed(listen.host)}:{listen.port}"
 
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _certificates(tls: TlsFiles | None) -> list[tuple[bytes, bytes]] | None:
+def _certificates(tls: TlsFiles | None) -> tuple[bytes, bytes] | None:
     if tls is None:
         return None
     pair = (_read(tls.certificate), _read(tls.key))
@@ -108,20 +104,7 @@ def _certificates(tls: TlsFiles | None) -> list[tuple[bytes, bytes]] | None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key)
     except ssl.SSLError as error:  # of which Arrow says nothing
         raise ConfigError(f"TLS files {tls.certificate} and {tls.key}: {error.strerror or error}") from None
-    return [pair]
-
-
-def _bind_error(listen: Listen) -> str | None:
-    """Why an address cannot be listened on, which gRPC tells only its log."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(
-            listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind) as probe:
-            probe.bind(address)
-    except OSError as error:
-        return error.strerror
-    return None
+    return pair
 
 
 def _read(path: Path) -> bytes:

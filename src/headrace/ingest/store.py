@@ -4,6 +4,7 @@
     epochs/0000000003      one for each server that ever began with an empty disk; never removed
     low-water/0000000007   says which segments are needed: see `low_water`
     wal/00000000000000000042.wal
+    side/orders/00000000000000000042-00f3a9c04be1d277.wal    writes of a collection in quarantine
 
 A server owns the log while no later term exists. It looks *after* each put, and a new server claims its
 term *before* it reads what is there. So a put that a new owner did not see is never acknowledged.
@@ -29,14 +30,18 @@ from headrace.faults import reached
 from headrace.objects import NoSuchObject, ObjectExists, ObjectStore
 from headrace.wal.records import SEGMENT_HEADER_BYTES, BadRecord, SegmentHeader
 from headrace.wal.segments import CorruptLog, Segment, records_of, segment_name
+from headrace.wal.side_segments import SIDE_NAME
 
+_OBJECT = "user.headrace.object"
 _LOG_ID = "log-id"
 _TERMS = "epochs"
 _SEGMENTS = "wal"
 _LOW_WATER = "low-water"
+_SIDE = "side"
 _TERM_NAME = re.compile(rf"{_TERMS}/(\d{{10}})")
 _LOW_WATER_NAME = re.compile(rf"{_LOW_WATER}/(\d{{10}})")
 _SEGMENT_NAME = re.compile(rf"{_SEGMENTS}/(\d{{20}})\.wal")
+_SIDE_NAME = re.compile(rf"{_SIDE}/(\w+)/({SIDE_NAME})")
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +52,10 @@ class SegmentStore:
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         self.url = url
         self._objects = ObjectStore(url, options)
-        self._foreign: set[str] = set()  # of which it was said that they are ignored
+        self._foreign: set[str] = set()  # paths that were logged as ignored
 
     def log_id(self) -> str:
-        """What tells this log from any other; made by the first who asks."""
+        """Returns the id that distinguishes this log from any other; the first call creates it."""
         return self._identify(uuid4().hex)
 
     def join(self, log_id: str, term: int) -> None:
@@ -61,21 +66,30 @@ class SegmentStore:
                 f"store {self.url} holds the log {found}, and the data folder is of the log {log_id}: "
                 "name the store that it had, or start with a new data folder"
             )
-        with suppress(ObjectExists):
-            self._objects.create(_term_path(term), _who(), "claim a term")
+        self._claim_all(term)
 
     def claim_term(self) -> int:
         """A term that nobody had before; from now on the server of the one before is fenced off."""
         while True:
-            term = max(self._numbers(_TERMS, _TERM_NAME, "list terms"), default=-1) + 1
+            term = max(self._terms(), default=-1) + 1
+            self._claim_all(term - 1)
             with suppress(ObjectExists):
                 reached("term claiming")
                 self._objects.create(_term_path(term), _who(), "claim a term")
                 reached("term claimed")
                 return term
 
+    def _terms(self) -> set[int]:
+        return set(self._numbers(_TERMS, _TERM_NAME, "list terms"))
+
+    def _claim_all(self, last: int) -> None:
+        """Leaves no term absent up to this one: whoever owns an earlier one looks for the next."""
+        for term in sorted(set(range(last + 1)) - self._terms()):
+            with suppress(ObjectExists):
+                self._objects.create(_term_path(term), _who(), "claim a term")
+
     def check_owner(self, term: int) -> None:
-        """Refuses if a later term was claimed."""
+        """Refuses if a later term was claimed; of those the next is there."""
         try:
             self._objects.size(_term_path(term + 1), "look for other servers")
         except NoSuchObject:
@@ -101,19 +115,28 @@ class SegmentStore:
         number = segment.header.number
         try:
             what = f"put segment {number}"
-            self._objects.create(_segment_path(number), _bytes_of(segment), what, file=segment.path)
+            tag = self._objects.create(_segment_path(number), _bytes_of(segment), what, file=segment.path)
+            self._note_object(segment, tag)
         except ObjectExists:
             self._settle_conflict(segment)
         reached("owner checking")
         self.check_owner(term)
 
     def has(self, segment: Segment) -> bool:
-        """Returns whether this very segment is there, byte for byte; one that another server wrote is not."""
+        """Returns whether this very segment is there, byte for byte; one that another server wrote is not.
+
+        It is not read where the object is, by its tag, still the one that was put or read before.
+        """
         number = segment.header.number
-        path, what = _segment_path(number), f"look for segment {number}"
+        return self._is_there(_segment_path(number), segment, f"look for segment {number}")
+
+    def _is_there(self, path: str, segment: Segment, what: str) -> bool:
         try:
             if self._objects.size(path, what) != segment.length:
                 return False
+            tag = self._objects.tag(path, what)
+            if tag and self._noted_object(segment) == self._identity_of(segment, tag):
+                return True
             ours, at = memoryview(_bytes_of(segment)), 0
             is_same_file = self._objects.is_name_of(path, segment.path)
             for chunk in () if is_same_file else self._objects.stream(path, what):
@@ -125,29 +148,55 @@ class SegmentStore:
         if at != len(ours) and not is_same_file:
             return False
         self._objects.sync(path, what)
+        self._note_object(segment, tag)
         return True
+
+    def _note_object(self, segment: Segment, tag: str) -> None:
+        """Notes in the attributes of a segment's file, and as long as it lasts, which object is a copy of it.
+        Where that is not possible, or gets lost, the object is read once more."""
+        if tag:
+            with suppress(OSError):
+                os.setxattr(segment.path, _OBJECT, self._identity_of(segment, tag))
+
+    def _noted_object(self, segment: Segment) -> bytes:
+        with suppress(OSError):
+            return os.getxattr(segment.path, _OBJECT)
+        return b""
+
+    def _identity_of(self, segment: Segment, tag: str) -> bytes:
+        return f"{self.url} {segment.mark} {tag}".encode()
+
+    def is_there(self, number: int) -> bool:
+        """Returns whether there is a segment of this number, whoever put it."""
+        with suppress(NoSuchObject):
+            return self._objects.size(_segment_path(number), f"look for segment {number}") > 0
+        return False
 
     def numbers(self) -> list[int]:
         """The numbers of the segments that are there, in order."""
         return sorted(self._numbers(_SEGMENTS, _SEGMENT_NAME, "list segments"))
 
     def _numbers(self, folder: str, ours: re.Pattern[str], what: str) -> Iterator[int]:
-        """Those in the names of objects; others were put there by somebody else, and are left alone."""
+        return (int(found[1]) for found in self._ours(folder, ours, what))
+
+    def _ours(self, folder: str, ours: re.Pattern[str], what: str) -> Iterator[re.Match[str]]:
+        """Yields the names that fit; other objects were put there by somebody else, and are left alone."""
         for path in self._objects.list(folder, what):
             if found := ours.fullmatch(path):
-                yield int(found[1])
+                yield found
             elif path not in self._foreign:
                 self._foreign.add(path)
                 log.warning("store %s has %s, which is not of the log: it is ignored", self.url, path)
 
     def fetch(self, number: int, folder: Path) -> None:
         """Copies a segment into a folder, synced; it is there as a whole or not at all."""
-        what = f"get segment {number}"
-        path = folder / segment_name(number)
+        self._fetch(_segment_path(number), folder / segment_name(number), f"get segment {number}")
+
+    def _fetch(self, object_path: str, path: Path, what: str) -> None:
         try:
             reached("segment fetching")
             with draft_of(path).open("wb") as file:
-                for chunk in self._objects.stream(_segment_path(number), what):
+                for chunk in self._objects.stream(object_path, what):
                     file.write(chunk)
             keep_draft(path)
             reached("segment fetched")
@@ -156,6 +205,29 @@ class SegmentStore:
 
     def remove(self, number: int) -> None:
         self._objects.remove(_segment_path(number), f"remove segment {number}")
+
+    def put_side(self, collection: str, segment: Segment, term: int) -> None:
+        """Returns when a segment of a side log is in the store and the server of this term still owns the
+        log. No two have the same name, so one that is there is this very one, or was damaged."""
+        path, what = _side_path(collection, segment.path.name), f"put a segment of collection {collection!r}"
+        try:
+            self._objects.create(path, _bytes_of(segment), what, file=segment.path)
+        except ObjectExists:
+            if not self._is_there(path, segment, what):
+                raise
+        self.check_owner(term)
+
+    def fetch_side(self, collection: str, name: str, folder: Path) -> None:
+        """Copies a segment of a side log into a folder, as `fetch` does."""
+        what = f"get {name} of collection {collection!r}"
+        self._fetch(_side_path(collection, name), folder / name, what)
+
+    def sides(self) -> list[tuple[str, str]]:
+        """Returns the segments of side logs that are there, each as a collection and a name."""
+        return [(found[1], found[2]) for found in self._ours(_SIDE, _SIDE_NAME, "list side logs")]
+
+    def remove_side(self, collection: str, name: str) -> None:
+        self._objects.remove(_side_path(collection, name), f"remove {name} of collection {collection!r}")
 
     def low_waters(self) -> list[int]:
         """Returns the numbers of the low-water marks that are there, in order."""
@@ -205,7 +277,7 @@ class SegmentStore:
         self._objects.put(_segment_path(number), _bytes_of(segment), f"put segment {number}")
 
     def _header(self, number: int) -> bytes:
-        """What tells a segment from every other: no two of one term and number were ever sealed."""
+        """Reads the header, which identifies a segment: no two of one term and number were ever sealed."""
         return self._objects.get(_segment_path(number), f"get segment {number}", end=SEGMENT_HEADER_BYTES)
 
 
@@ -243,6 +315,10 @@ def _term_path(term: int) -> str:
 
 def _low_water_path(number: int) -> str:
     return f"{_LOW_WATER}/{number:010}"
+
+
+def _side_path(collection: str, name: str) -> str:
+    return f"{_SIDE}/{collection}/{name}"
 
 
 def _segment_path(number: int) -> str:

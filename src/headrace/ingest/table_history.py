@@ -6,7 +6,7 @@ A table records in which segment its last commit ended, and the low-water mark h
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from headrace.errors import Fenced, Terminal
@@ -53,7 +53,10 @@ def is_of_another_history(
 
 
 class TableCheck:
-    """Checks tables against the log. `given_up` names what a person has given up, as `NAME:FIRST-LAST`."""
+    """Checks tables against the log. `given_up` names what a person has given up, as `NAME:FIRST-LAST`.
+
+    `on_lost(collection)` is called when that is recorded, before anybody hears of the table's answer.
+    """
 
     def __init__(
         self,
@@ -62,9 +65,10 @@ class TableCheck:
         index: SegmentIndex,
         mark: LowWaterMark,
         given_up: Collection[str] = (),
+        on_lost: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._term, self._last_lsn, self._index, self._mark = term, last_lsn, index, mark
-        self._given_up = given_up
+        self._given_up, self._on_lost = given_up, on_lost
 
     def __call__(self, collection: str, found: LogPosition) -> None:
         """Raises `Fenced` if somebody else has committed, and `TableBehind` if writes are missing."""
@@ -93,8 +97,8 @@ class TableCheck:
         )
 
         def without(mark: LowWater) -> LowWater:
-            lost = (*mark.lost.get(collection, ()), (first, needed))
             at = TableMark(found, found.lsn)
-            return replace(mark, tables={**mark.tables, collection: at}, lost={**mark.lost, collection: lost})
+            return replace(mark.losing(collection, first, needed), tables={**mark.tables, collection: at})
 
         self._mark.move(without)
+        self._on_lost(collection)

@@ -29,10 +29,13 @@ log = logging.getLogger(__name__)
 
 ALL = "*"
 MOST_TOKEN_CHARACTERS = 4096
+TokenRow = tuple[str, bytes, list[str], bool, list[str]]
+"""A token as the port has it: name, digest of the secret, collections that it may write, whether it is an
+administrator's, and collections that it may read."""
 
 
 class Roles(BaseModel):
-    """What a token allows."""
+    """The roles of a token: what it allows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
@@ -83,7 +86,7 @@ class _Entry(BaseModel):
 
 @dataclass(frozen=True)
 class Identity:
-    """Who calls, by the name of the token."""
+    """A caller, identified by the name of the token."""
 
     name: str
     roles: Roles
@@ -92,6 +95,11 @@ class Identity:
     @property
     def is_admin(self) -> bool:
         return self.roles.admin
+
+    @property
+    def row(self) -> TokenRow:
+        """As the port takes it; what it does not decide on makes it another token all the same."""
+        return (self.name, self.digest, list(self.roles.write), self.is_admin, list(self.roles.read))
 
     def may_write(self, collection: str) -> bool:
         return self._has(self.roles.write, collection)

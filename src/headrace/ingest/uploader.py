@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from threading import Condition, Thread
 
-from headrace.errors import Terminal, Transient
+from headrace.errors import Fenced, Terminal, Transient
 from headrace.faults import reached
+from headrace.ingest import low_water
 from headrace.ingest.heartbeats import IDLE_SECONDS
 from headrace.ingest.store import SegmentStore
 from headrace.wal.segments import Segment
@@ -18,8 +19,8 @@ log = logging.getLogger(__name__)
 _FIRST_RETRY_SECONDS = 0.1
 _LAST_RETRY_SECONDS = 5.0
 LONGEST_SILENCE_SECONDS = 300.0
-"""Between two beats a segment is put, or read and compared: a few requests, each of which the store may take
-half a minute for, and two more attempts."""
+"""Between two beats a segment is put, or read and compared: a few requests. Each of them may take half a
+minute, and has two more attempts."""
 
 
 class Uploader:
@@ -44,6 +45,7 @@ class Uploader:
         self._store, self._term, self._prove, self._beat = store, term, prove, beat
         self._on_uploaded, self._on_fatal = on_uploaded, on_fatal
         self._waiting: deque[tuple[Segment, bool]] = deque()
+        self._last: Segment | None = None  # that was put; it is not released before the next one is
         self._changed = Condition()
         self._closing = False
         self.failures = 0
@@ -92,7 +94,7 @@ class Uploader:
                 self._on_fatal(error)
                 return
             except Exception as error:
-                # Nothing would reach object storage any more, and nobody would be told.
+                # Otherwise nothing would reach object storage any more, and nobody would notice.
                 log.exception("the uploader has failed")
                 self.failing = (
                     f"the uploader has failed ({type(error).__name__}: {error}): restart the server"
@@ -101,6 +103,7 @@ class Uploader:
                 return
             with self._changed:
                 self._waiting.popleft()
+            self._last = segment
             reached("uploader put")
             self._on_uploaded(segment)
 
@@ -118,6 +121,7 @@ class Uploader:
                     self._store.check_owner(self._term)
                 else:
                     self._store.put(segment, self._term)
+                self._check_last()
             except Transient as error:
                 self.failures += 1
                 if self.failing is None:
@@ -132,3 +136,21 @@ class Uploader:
                     log.warning("store %s takes segments again", self._store.url)
                 self.failing = None
                 return True
+
+    def _check_last(self) -> None:
+        """Raises if the previous segment was released although this process has not done that. Then the
+        machine was rolled back after it did, and the name of the segment that was put is free again."""
+        if self._last is None or self._store.is_there(number := self._last.header.number):
+            return
+        mark = low_water.read_newest(self._store)
+        if mark is not None and mark.first_segment > number:
+            raise Fenced(
+                f"segment {number} was released, which this server does not know of: its machine was rolled "
+                "back while it ran. Restart the server, and it goes on from object storage in a new term; "
+                "what only this disk has is lost then, and put aside",
+                fence=self._term,
+            )
+        log.warning(
+            "segment %d was removed from %s by somebody else: it is put again", number, self._store.url
+        )
+        self._store.put(self._last, self._term)

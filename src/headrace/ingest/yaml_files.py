@@ -17,7 +17,7 @@ from headrace.errors import ConfigError
 KeyPath = tuple[Any, ...]
 """Keys and indexes, from the root of a file down."""
 
-# What pydantic says in the words of Python, in the words of YAML.
+# Pydantic's errors use the words of Python; these use the words of YAML.
 _SENTENCES = {
     "extra_forbidden": "this key is not known",
     "missing": "this key is missing",
@@ -57,7 +57,7 @@ class _Loader(yaml.SafeLoader):
 
 @dataclass(frozen=True)
 class YamlFile:
-    """What a file holds, and where in it."""
+    """The value of a file, and where its parts are in it."""
 
     value: Any
     """None if it is empty."""
@@ -87,7 +87,7 @@ def _child(node: yaml.Node | None, part: Any) -> tuple[int, yaml.Node] | None:
 
 
 def read_yaml(path: Path, what: str) -> Any:
-    """What a file holds; None if it is empty."""
+    """Returns the value of a file; None if it is empty."""
     return read_marked_yaml(path, what).value
 
 

@@ -1,1 +1,1 @@
-"""The words of the product as plain values; imports nothing else of ours but the errors."""
+"""The words of the product as plain values. Of our own code this package imports only the errors."""

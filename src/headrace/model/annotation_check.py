@@ -60,7 +60,7 @@ def _check_schema(schema: Any, pointer: str) -> None:
 
 
 def _check_keywords(schema: Schema, pointer: str) -> None:
-    """Refuse what reading the annotations would trip over."""
+    """Refuses keywords that would confuse the code that reads annotations."""
     if not isinstance(schema.get("properties", {}), Mapping):
         raise SchemaError(f'"{pointer}/properties" must be an object')
     declared = schema.get("type", [])
@@ -139,7 +139,7 @@ def _listed(types: set[str]) -> str:
 
 
 def _declared_types(schema: Schema) -> set[str]:
-    """The types that the schema names, but for null, which fits every strategy."""
+    """Returns the types that the schema names, except for null, which fits every strategy."""
     declared = schema.get("type", [])
     return ({declared} if isinstance(declared, str) else set(declared)) - {"null"}
 
@@ -176,7 +176,7 @@ def _check_array_key(array: Location, key: tuple[str, ...], pointer: str) -> Non
 
 
 def _keeps_key(item: Location, part: str) -> bool:
-    """Whether items that are equal at `part` are still so after they were reduced into one."""
+    """Returns whether items that are equal at `part` remain so after they are reduced."""
     steps = part.split("/")
     for length in range(1, len(steps) + 1):
         annotation = item.at("/".join(steps[:length])).annotation

@@ -5,8 +5,8 @@ that an authoritative endpoint keeps beside its data and gives back when it is o
 that the endpoint keeps none, so the recovery log decides; `START`, the empty object, means that the
 endpoint keeps it and has nothing yet, so the materialization starts from the beginning.
 
-A *connector checkpoint* is small state that a connector asks the runtime to keep; each update is a
-JSON merge patch (RFC 7396) on what was there.
+A *connector checkpoint* is small state that a connector asks the runtime to keep; each update is a JSON merge
+patch (RFC 7396) on the previous state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ START: JsonObject = {}
 
 
 def to_json(value: JsonObject) -> str:
-    """Not by orjson, which cannot write what a checkpoint may hold: integers of any size, and any mapping."""
+    """Encodes with `json`, because orjson cannot encode integers of any size or any mapping, which a
+    checkpoint may hold."""
     try:
         return json.dumps(value, default=dict, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -31,7 +32,7 @@ def to_json(value: JsonObject) -> str:
 
 
 def merge_patch(state: JsonObject | None, patch: JsonObject | None) -> JsonObject | None:
-    """The connector checkpoint after an update; no update leaves it as it was."""
+    """Returns the connector checkpoint after an update, or unchanged if there is no update."""
     if patch is None:
         return state
     return _merge_objects(state or {}, patch)

@@ -22,7 +22,7 @@ class Field:
     pointer: str
     type: FieldType
     required: bool = False
-    """Whether the location is there and not null in every document."""
+    """Whether the location exists and is not null in every document."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Collection:
 
     @cached_property
     def properties(self) -> Mapping[str, Field]:
-        """A field for each property at the root of the schema, by its name."""
+        """Returns a field for each property at the root of the schema, by its name."""
         return {name: self._field("/" + _escape(name)) for name in _properties(self.schema)}
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
-        """The key's fields, then one for each other property at the root of the schema."""
+        """Returns the key's fields, then one for each other property at the root of the schema."""
         if DOCUMENT_FIELD in self.properties:
             raise SchemaError(
                 f"collection {self.name!r} has a property {DOCUMENT_FIELD!r}, "
@@ -104,14 +104,14 @@ class Collection:
 
 
 def pointer_tokens(pointer: str) -> list[str]:
-    """The steps of a JSON pointer (RFC 6901)."""
+    """Returns the steps of a JSON pointer (RFC 6901)."""
     if not pointer.startswith("/"):
         raise SchemaError(f"{pointer!r} is not a JSON pointer to a field: it starts with '/', such as /id")
     return [token.replace("~1", "/").replace("~0", "~") for token in pointer[1:].split("/")]
 
 
 def value_at(document: Any, tokens: list[str]) -> Any:
-    """What stands at a pointer of a document; `None` where nothing does."""
+    """Returns the value at a pointer of a document, or `None` if there is none."""
     for token in tokens:
         if not isinstance(document, dict):
             return None

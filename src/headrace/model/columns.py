@@ -1,4 +1,4 @@
-"""From values of JSON documents to Arrow columns of a field's type."""
+"""Converts values of JSON documents to Arrow columns of a field's type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 def extract(fields: Iterable[Field], documents: Sequence[Any]) -> pa.RecordBatch:
-    """One row per parsed document with these fields as columns; a value of another type is refused."""
+    """Returns one row per parsed document, with these fields as columns; refuses a value of another type."""
     chosen = list(fields)
     columns = [column_of(field, documents) for field in chosen]
     return pa.RecordBatch.from_arrays(columns, names=[field.name for field in chosen])
@@ -121,7 +121,7 @@ _CONVERTERS: dict[Kind, Callable[[Any], Any]] = {
 
 
 def decimal_text(column: pa.Array) -> pa.StringArray:
-    """Decimals in plain notation, with all the digits of their scale."""
+    """Writes decimals in plain notation, with all the digits of their scale."""
     text = column.cast(pa.string())
     if not pc.any(pc.match_substring(text, "E")).as_py():
         return text

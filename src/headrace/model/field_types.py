@@ -40,7 +40,7 @@ _ARROW = {
 
 @dataclass(frozen=True)
 class FieldType:
-    """A kind, with precision and scale where it is a decimal."""
+    """A kind, with precision and scale for a decimal."""
 
     kind: Kind
     precision: int = 0
@@ -63,7 +63,7 @@ class FieldType:
         return self.kind not in (Kind.NUMBER, Kind.JSON)
 
     def widens_to(self, wider: FieldType) -> bool:
-        """Whether a column of this type can be turned into one of `wider` with its values.
+        """Returns whether a column of this type, with its values, can become one of type `wider`.
 
         An integer beyond 2**53 is rounded in a column of numbers; its document keeps it.
         """
@@ -84,7 +84,7 @@ class FieldType:
 
     @staticmethod
     def parse(text: str) -> FieldType:
-        """The inverse of `str`."""
+        """Parses the output of `str`."""
         if text.startswith(Kind.DECIMAL):
             return decimal_type(text)
         try:
@@ -94,7 +94,7 @@ class FieldType:
 
 
 def decimal_type(text: str) -> FieldType:
-    """`decimal(p,s)`, or `decimal` alone for as much of both as there is."""
+    """Parses `decimal(p,s)`; `decimal` alone has the largest precision, and 9 fraction digits."""
     match = _DECIMAL.fullmatch(text)
     if match is None:
         raise SchemaError(f"format {text!r} is not a decimal: write it as decimal(18,2)")
@@ -107,7 +107,7 @@ def decimal_type(text: str) -> FieldType:
 
 
 def type_of_schema(schema: Any) -> tuple[FieldType, bool]:
-    """The type of a location in a JSON schema, and whether it may be null."""
+    """Returns the type of a location in a JSON schema, and whether it may be null."""
     if isinstance(schema, bool):  # a schema that everything follows, or nothing
         return FieldType(Kind.JSON), True
     if not isinstance(schema, Mapping):

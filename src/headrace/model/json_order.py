@@ -1,4 +1,4 @@
-"""JSON values: what they are, where parts of them lie, and one total order over all of them.
+"""Inspects JSON values, finds their parts, and defines one total order over all of them.
 
     null < false < true < numbers < strings < arrays < objects
 
@@ -24,10 +24,11 @@ _NULL, _FALSE, _TRUE, _NUMBER, _STRING, _ARRAY, _OBJECT = range(7)
 
 
 def order_key(value: JsonValue, format_name: str | None = None) -> OrderKey:
-    """`value` as something that Python orders as this module says; `ValueError` if it is not JSON.
+    """Converts `value` so that Python orders it as this module defines; raises `ValueError` if it is not
+    JSON.
 
-    A string of a `date`, `date-time` or `decimal` format compares as what it stands for. The format is that
-    of `value` itself: strings inside an array or an object always compare by code point.
+    A string of a `date`, `date-time` or `decimal` format is compared by the value that it represents. The
+    format is that of `value` itself: strings inside an array or an object always compare by code point.
     """
     if format_name is not None and isinstance(value, str):
         return (_STRING, comparable(format_name, value))
@@ -66,7 +67,7 @@ def _put_tokens(value: JsonValue, tokens: list[Any]) -> None:
 
 
 def kind_of(value: object) -> str:
-    """The JSON type of `value`, for messages."""
+    """Returns the JSON type of `value`, for messages."""
     match value:
         case None:
             return "null"
@@ -87,7 +88,7 @@ def kind_of(value: object) -> str:
 
 
 def value_at(value: JsonValue, pointer: str) -> JsonValue:
-    """What the JSON pointer leads to; null where it leads nowhere."""
+    """Returns the value that the JSON pointer refers to, or null if there is none."""
     for step in steps_of(pointer):
         if isinstance(value, dict):
             value = value.get(step)
@@ -99,15 +100,15 @@ def value_at(value: JsonValue, pointer: str) -> JsonValue:
 
 
 def steps_of(pointer: str) -> list[str]:
-    """The steps of a JSON pointer; none for the empty pointer, which is the value itself."""
+    """Returns the steps of a JSON pointer: none for the empty pointer, which refers to the value itself."""
     return pointer_tokens(pointer) if pointer else []
 
 
 def extend_pointer(pointer: str, step: str | int) -> str:
-    """`pointer` and one step more."""
+    """Returns `pointer` with one more step."""
     return f"{pointer}/{str(step).replace('~', '~0').replace('/', '~1')}"
 
 
 def is_index(step: str) -> bool:
-    """Whether a step of a pointer can lead into an array (RFC 6901: no sign and no leading zero)."""
+    """Returns whether a step of a pointer can index an array (RFC 6901: no sign and no leading zero)."""
     return step.isascii() and step.isdigit() and (step == "0" or step[0] != "0")

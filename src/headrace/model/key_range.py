@@ -1,4 +1,4 @@
-"""Ranges of key hashes: what a shard of a materialization is responsible for."""
+"""Ranges of key hashes; a shard of a materialization is responsible for one of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_KEY_HASH = 0xFFFFFFFF
 
 @dataclass(frozen=True, order=True)
 class KeyRange:
-    """The hashes from `begin` to `end`, both included, of 32 bits each."""
+    """The hashes from `begin` to `end`, inclusive, of 32 bits each."""
 
     begin: int
     end: int
@@ -36,7 +36,7 @@ class KeyRange:
         return KeyRange(max(self.begin, other.begin), min(self.end, other.end))
 
     def without(self, others: Iterable[KeyRange]) -> list[KeyRange]:
-        """The parts of this range, in order, that none of `others` covers."""
+        """Returns the parts of this range, in order, that none of `others` covers."""
         left: list[KeyRange] = []
         begin = self.begin
         for other in sorted(others):

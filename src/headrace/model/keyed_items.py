@@ -1,4 +1,4 @@
-"""Ordering by the parts of a value, and arrays or objects as maps from key to item."""
+"""Orders values by their parts, and treats arrays and objects as maps from key to item."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Reduce: TypeAlias = Callable[[Location, JsonValue, JsonValue], JsonValue]
 
 
 class Entry(NamedTuple):
-    """An item as it was written: what identifies it, where it stands, and what it is."""
+    """An item as it was written, with what identifies it and its position."""
 
     key: Any
     location: Location
@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 
 
 def key_at(location: Location, pointers: Iterable[str], value: JsonValue) -> tuple[OrderKey, ...]:
-    """The parts of `value` at `pointers`, as one key; a missing part is null and so comes first."""
+    """Returns the parts of `value` at `pointers` as one key; a missing part is null and so comes first."""
     try:
         return tuple(
             order_key(value_at(value, pointer), location.at(pointer).format_name) for pointer in pointers
@@ -33,7 +33,7 @@ def key_at(location: Location, pointers: Iterable[str], value: JsonValue) -> tup
 
 
 def array_entries(location: Location, pointers: Iterable[str], array: list[JsonValue]) -> Iterator[Entry]:
-    """The items of an array, identified by the values at `pointers`."""
+    """Yields the items of an array, identified by the values at `pointers`."""
     pointers = tuple(pointers)
     for index, value in enumerate(array):
         item = location.item(index)
@@ -41,13 +41,13 @@ def array_entries(location: Location, pointers: Iterable[str], array: list[JsonV
 
 
 def object_entries(location: Location, members: dict[str, JsonValue]) -> Iterator[Entry]:
-    """The members of an object, identified by their names."""
+    """Yields the members of an object, identified by their names."""
     for name, value in members.items():
         yield Entry(name, location.member(name), value)
 
 
 def add_entries(items: Items, entries: Iterable[Entry], reduce_item: Reduce) -> Items:
-    """`items` and then `entries`; those of one key are reduced into one."""
+    """Adds `entries` to `items`; those with the same key are reduced to one."""
     result = dict(items)
     for key, location, value in entries:
         result[key] = reduce_item(location, result[key], value) if key in result else value
@@ -55,5 +55,5 @@ def add_entries(items: Items, entries: Iterable[Entry], reduce_item: Reduce) -> 
 
 
 def in_key_order(items: Items) -> list[JsonValue]:
-    """The items as an array, sorted by key."""
+    """Returns the items as an array, sorted by key."""
     return [items[key] for key in sorted(items)]

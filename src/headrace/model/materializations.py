@@ -16,15 +16,15 @@ from headrace.model.reduction_schema import needs_load
 
 @dataclass(frozen=True)
 class Binding:
-    """One collection of a materialization: where it goes and which of its fields are stored there."""
+    """One collection of a materialization, with its target and the fields that are stored there."""
 
     collection: Collection
     resource: Mapping[str, Any]
     """The resource configuration, such as a table's name, as the user wrote it."""
     resource_path: tuple[str, ...]
-    """Where the connector said that it puts this binding."""
+    """The path of the target, as the connector returned it."""
     values: tuple[Field, ...] = ()
-    """Fields that are stored beside the key's."""
+    """Fields that are stored in addition to the key's."""
     document: str | None = DOCUMENT_FIELD
     """The field that holds the whole document, if it is stored."""
     delta_updates: bool = False
@@ -35,12 +35,12 @@ class Binding:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether what is stored of a key has to be loaded, to be reduced with what comes."""
+        """Returns whether the stored document of a key must be loaded, to be reduced with new ones."""
         return not self.delta_updates and needs_load(self.collection.schema)
 
     @property
     def needs_document(self) -> bool:
-        """Whether whole documents are stored or reduced; columns are all there is to it otherwise."""
+        """Returns whether whole documents are stored or reduced; if not, the columns suffice."""
         return self.document is not None or self.is_loaded
 
     @property
@@ -52,7 +52,7 @@ class Binding:
         return arrow_schema(self.values)
 
     def owner(self, materialization: str, lineage: str) -> Owner:
-        """What the target says of itself once a materialization writes this binding to it."""
+        """Returns the owner that the target records once a materialization writes this binding to it."""
         mode = Mode.APPEND if self.delta_updates else Mode.VIEW
         return Owner(materialization, lineage, tuple(field.name for field in self.keys), mode)
 

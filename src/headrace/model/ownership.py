@@ -1,7 +1,7 @@
-"""Whose a target is: a table, folder, topic or key space that rows are written to.
+"""Ownership of a target: a table, folder, topic or key space that rows are written to.
 
-A target says itself who writes it. The same name is not the same thing: a table may belong to somebody else,
-or may have been dropped and created again. What it says lives and dies with it.
+The owner is recorded in the target itself. A name does not identify a target: a table may belong to somebody
+else, or may have been dropped and recreated. The record is dropped and restored together with the target.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from enum import StrEnum
 
 class Mode(StrEnum):
     VIEW = "view"
-    """One row for each key."""
+    """The target has one row per key."""
     APPEND = "append"
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who writes a target, and how."""
+    """The materialization that writes a target, and its key and mode."""
 
     materialization: str
     lineage: str
-    """Of the query whose epochs are in it; another one, also under the same name, numbers its epochs anew."""
+    """The lineage of the query whose epochs are in the target. Another lineage numbers its epochs anew, even
+    under the same name."""
     key: tuple[str, ...]
-    """The columns of the key; empty where rows are appended without one."""
+    """The columns of the key; empty if rows are appended without one."""
     mode: Mode
 
     def encode(self) -> str:
-        """One line of ASCII without control characters."""
+        """Encodes the owner as one line of ASCII without control characters."""
         said = {
             "materialization": self.materialization,
             "lineage": self.lineage,
@@ -41,7 +42,7 @@ class Owner:
 
     @classmethod
     def decode(cls, text: str) -> Owner:
-        """Raises `ValueError` for what `encode` has not written."""
+        """Raises `ValueError` for text that `encode` has not written."""
         try:
             raw = json.loads(text)
             return cls(str(raw["materialization"]), str(raw["lineage"]), tuple(raw["key"]), Mode(raw["mode"]))
@@ -51,18 +52,18 @@ class Owner:
 
 @dataclass(frozen=True)
 class Target:
-    """What is in a place before anything is changed there."""
+    """The state of a target before anything is changed there."""
 
     exists: bool
     has_rows: bool = False
     owner: Owner | None = None
-    """None if it says nothing: it was never written, or by a version before this one, or by others."""
+    """None if the target records no owner: it was never written, or by an earlier version, or by others."""
 
 
 def owner_conflict(found: Owner | None, wanted: Owner) -> str:
-    """Why `wanted` must not write what `found` owns, as the end of a sentence; empty if it may.
+    """Returns why `wanted` must not write what `found` owns, as the end of a sentence; empty if it may.
 
-    Only names, keys and modes are compared. Lineages mean something beside checkpoints alone.
+    Only names, keys and modes are compared. Lineages are meaningful only together with checkpoints.
     """
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""`reduce` annotations of a JSON schema, and how a schema is followed down into a document.
+"""Reads `reduce` annotations of a JSON schema, and follows a schema down into a document.
 
 A schema is followed through `properties`, `additionalProperties`, `items` and `prefixItems`. Annotations
 anywhere else, such as in `$defs` or `allOf`, would silently have no effect, so `check_annotations`
@@ -23,7 +23,7 @@ _POINTER = re.compile(r"(/([^~/]|~[01])*)*")
 
 
 class Strategy(StrEnum):
-    """How the value written before and the one written after become one."""
+    """The ways in which an earlier and a later value become one."""
 
     FIRST_WRITE_WINS = "firstWriteWins"
     LAST_WRITE_WINS = "lastWriteWins"
@@ -40,14 +40,15 @@ TAKES_KEY = frozenset({Strategy.MINIMIZE, Strategy.MAXIMIZE, Strategy.MERGE, Str
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A location's strategy and, where it orders values by parts of them, the pointers to those parts."""
+    """The strategy of a location and, if it orders values by their parts, the pointers to those parts."""
 
     strategy: Strategy = Strategy.LAST_WRITE_WINS
     key: tuple[str, ...] | None = None
 
 
 def annotation_of(schema: Schema, pointer: str) -> Annotation:
-    """The annotation at the root of `schema`; a malformed one is a `SchemaError` that names `pointer`."""
+    """Returns the annotation at the root of `schema`; a malformed one is a `SchemaError` that names
+    `pointer`."""
     if "reduce" not in schema:
         return Annotation()
     raw = schema["reduce"]
@@ -87,13 +88,13 @@ def _is_pointer(text: object) -> bool:
 
 
 def needs_load(schema: Schema) -> bool:
-    """Whether a stored document matters to the next one; not so where the last write wins at the root."""
+    """Returns whether the stored document matters to the next one: not if the last write wins at the root."""
     return annotation_of(schema, "").strategy is not Strategy.LAST_WRITE_WINS
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place in a document, by JSON pointer, and the schema that holds there."""
+    """A location in a document, by JSON pointer, with the schema that applies there."""
 
     schema: Schema
     pointer: str = ""
@@ -108,18 +109,19 @@ class Location:
         return declared if isinstance(declared, str) else None
 
     def member(self, name: str) -> Location:
-        """The property of that name."""
+        """Returns the location of the property with that name."""
         schema = self.schema.get("properties", {}).get(name, self.schema.get("additionalProperties"))
         return self._below(schema, name)
 
     def item(self, index: int) -> Location:
-        """The array item at that index; a list of schemas under `items` is the older `prefixItems`."""
+        """Returns the location of the array item at that index; a list of schemas under `items` is the older
+        `prefixItems`."""
         items = self.schema.get("items")
         prefix = items if isinstance(items, list) else self.schema.get("prefixItems", [])
         return self._below(prefix[index] if index < len(prefix) else items, index)
 
     def at(self, pointer: str) -> Location:
-        """Where a pointer that is relative to this location leads."""
+        """Returns the location at a pointer that is relative to this one."""
         location = self
         for step in steps_of(pointer):
             location = location._step(step)

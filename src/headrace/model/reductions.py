@@ -1,8 +1,8 @@
-"""Reductions: how two documents of one key become one, as their JSON schema's annotations say.
+"""Reductions make one document from two with the same key, by the annotations of their JSON schema.
 
-This is the reference: it defines what the strategies mean, and faster implementations are tested against
-it. `docs/reductions.md` tells users the same. Every strategy is associative (a sum of floats up to
-rounding), so documents may be combined in any grouping as long as their order is kept.
+This is the reference implementation: it defines the strategies, and faster implementations are tested against
+it. `docs/reductions.md` tells users the same. Every strategy is associative (a sum of floats up to rounding),
+so documents may be combined in any grouping as long as their order is kept.
 
 An annotation has effect at the root, and below a location that is reduced by `merge` (or inside `add` of a
 `set`). Everywhere else the last write replaces the whole value. A location that one side lacks keeps the
@@ -29,7 +29,7 @@ __all__ = ["JsonValue", "check_annotations", "needs_load", "reduce", "reduce_all
 
 
 def reduce(schema: Schema, left: JsonValue, right: JsonValue) -> JsonValue:
-    """`right` written after `left`, as the schema's annotations say.
+    """Reduces `left` with `right`, which was written after it, by the schema's annotations.
 
     The arguments are never changed, but the result may share parts with them.
     """
@@ -40,7 +40,7 @@ def reduce(schema: Schema, left: JsonValue, right: JsonValue) -> JsonValue:
 
 
 def reduce_all(schema: Schema, documents: Iterable[JsonValue]) -> JsonValue:
-    """One document for `documents`, of which there is at least one, in the order they were written."""
+    """Reduces `documents`, of which there is at least one, in the order in which they were written."""
     rest = iter(documents)
     try:
         result = next(rest)

@@ -42,14 +42,14 @@ _Term: TypeAlias = list[JsonValue] | dict[str, JsonValue]
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """A set update; an absent term is None, because an empty `intersect` is not the same as none."""
+    """A set update. An absent term is None, because an empty `intersect` is not the same as none."""
 
     add: list[Entry] | None
     intersect: Items | None
     remove: Items | None
 
     def leaves_of(self, items: Items) -> Items:
-        """What stays of `items` before this update adds its own."""
+        """Returns the `items` that remain before this update adds its own."""
         if self.intersect is not None:
             return {key: value for key, value in items.items() if key in self.intersect}
         return _without(items, self.remove)
@@ -58,7 +58,7 @@ class _Update:
 def reduce_set(
     location: Location, key: _Key, left: JsonValue, right: JsonValue, reduce_item: Reduce
 ) -> JsonValue:
-    """The update `left` and then the update `right`, as one update."""
+    """Composes the update `left` and then the update `right` into one update."""
     left_terms, right_terms = _terms(location, key, left), _terms(location, key, right)
     kinds = {type(term) for term in (*left_terms.values(), *right_terms.values())}
     if len(kinds) > 1:
@@ -130,7 +130,7 @@ def _update(location: Location, key: _Key, terms: Mapping[str, _Term]) -> _Updat
 
 
 def _entries(location: Location, key: _Key, name: str, term: _Term) -> Iterator[Entry]:
-    # Keys must compare alike in all terms, so the schema of `add` says their formats everywhere.
+    # Keys must compare alike in all terms, so the schema of `add` defines their formats everywhere.
     place = Location(location.member("add").schema, location.member(name).pointer)
     if isinstance(term, dict):
         return object_entries(place, term)

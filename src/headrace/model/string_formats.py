@@ -1,7 +1,7 @@
-"""Strings that stand for another value: `date`, `date-time`, `decimal` and `decimal(p,s)`.
+"""Strings that represent another value: `date`, `date-time`, `decimal` and `decimal(p,s)`.
 
 JSON numbers are binary floats to most readers, so exact decimals travel as strings in plain notation. A
-string that does not follow its format raises `ValueError`, since only the caller knows where it stands.
+string that does not follow its format raises `ValueError`, since only the caller knows its location.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ _DECIMAL = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
 def is_decimal(format_name: str | None) -> bool:
-    """Whether the format claims to be a decimal; `decimal_limits` says whether it is a good one."""
+    """Returns whether the format claims to be a decimal; `decimal_limits` returns whether it is valid."""
     return format_name is not None and format_name.startswith("decimal")
 
 
 def decimal_limits(format_name: str) -> FieldType | None:
-    """Precision and scale; none for `decimal` alone, whose values keep the digits that they have."""
+    """Returns precision and scale, or none for `decimal` alone, whose values keep all their digits."""
     limits = decimal_type(format_name)
     return None if format_name == "decimal" else limits
 
 
 def comparable(format_name: str, text: str) -> Any:
-    """What `text` compares as among strings of the same format; other formats compare as text."""
+    """Returns the value by which `text` is compared with strings of the same format; other formats compare as
+    text."""
     if format_name == "date":
         return _date(text)
     if format_name == "date-time":
@@ -42,7 +43,8 @@ def comparable(format_name: str, text: str) -> Any:
 
 
 def add_decimals(format_name: str, left: str, right: str) -> str:
-    """The exact sum in plain notation, with `s` fraction digits, or else those of the longer fraction."""
+    """Returns the exact sum in plain notation, with `s` fraction digits, or else those of the longer
+    fraction."""
     limits = decimal_limits(format_name)
     terms = [_decimal(left), _decimal(right)]
     # A sum never has more digits than its terms have characters, so this context never rounds.

@@ -1,4 +1,4 @@
-"""The tiers that a write passes on its way, each a promise of its own."""
+"""The tiers of durability that a write passes, each with its own promise."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from headrace.errors import ConfigError
 
 
 class Tier(IntEnum):
-    """How far a write has come; a higher tier includes the ones below it."""
+    """How far a write has come. A higher tier includes the lower ones."""
 
     MEMORY = 0
-    """Accepted by the server. Lost if its process ends."""
+    """The server has accepted it. It is lost if the process ends."""
     LOCAL_DISK = 1
-    """In the write-ahead log, synced. Survives the process."""
+    """It is synced in the write-ahead log. It survives the process."""
     OBJECT_STORAGE = 2
-    """In the object store. Survives the machine."""
+    """It is in the object store. It survives the machine."""
     COMMITTED = 3
-    """In a snapshot of the collection's Iceberg table. Seen by every reader of the table."""
+    """It is in a snapshot of the collection's Iceberg table. Every reader of the table sees it."""
 
     @staticmethod
     def parse(text: str | Tier) -> Tier:
-        """A tier by its name, in any case."""
+        """Parses the name of a tier, in any case."""
         if isinstance(text, Tier):
             return text
         try:

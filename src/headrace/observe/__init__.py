@@ -1,1 +1,1 @@
-"""What can be seen of a running server from outside: metrics, and whether it is well."""
+"""Shows a running server from outside: its metrics and its health."""

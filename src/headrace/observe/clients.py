@@ -5,35 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import Lock
 from urllib.parse import unquote
-from weakref import WeakKeyDictionary
 
 from headrace.observe.source import ObservedSession
 
 OTHERS = "(others)"
-"""Stands for all that have no place of their own; no collection can have this name."""
+"""The label for all clients or collections without their own label; no collection can have this name."""
 MOST_CLIENTS = 50
 
 
 class ClientWrites:
-    """Totals that only grow, though streams come and go. What a stream wrote after the last look at it and
-    before its end is not in them."""
+    """Totals that only grow, though streams come and go. Writes of a stream between the last `look` and its
+    end are not included."""
 
     def __init__(self, most: int = MOST_CLIENTS) -> None:
         self._most = most
         self._totals: dict[str, int] = {}
-        self._counted: WeakKeyDictionary[ObservedSession, int] = WeakKeyDictionary()
+        self._counted: dict[int, int] = {}
         self._lock = Lock()
 
     def look(self, sessions: Sequence[ObservedSession]) -> dict[str, int]:
-        """The totals by client."""
+        """Returns the totals by client."""
         with self._lock:
             live = {client_of(session) for session in sessions}
+            open_now = {session.id for session in sessions}
+            self._counted = {known: writes for known, writes in self._counted.items() if known in open_now}
             for session in sessions:
-                # Who it is says the first message; before that there is nothing to count.
+                # The first message identifies the client; before that there is nothing to count.
                 if writes := session.statistics.writes:
                     name = self._place_for(client_of(session), live)
-                    self._totals[name] = self._totals.get(name, 0) + writes - self._counted.get(session, 0)
-                    self._counted[session] = writes
+                    self._totals[name] = self._totals.get(name, 0) + writes - self._counted.get(session.id, 0)
+                    self._counted[session.id] = writes
             return dict(self._totals)
 
     def _place_for(self, name: str, live: set[str]) -> str:
@@ -48,7 +49,7 @@ class ClientWrites:
 
 
 def client_of(session: ObservedSession) -> str:
-    """The producer; of a client that is none, its host, since its port is another each time."""
+    """Returns the producer, or for other clients the host, since their port changes with each connection."""
     if session.producer:
         return session.producer
     kind, _, address = unquote(session.peer).partition(":")

@@ -1,4 +1,4 @@
-"""`/metrics`, `/healthz` and `/readyz` over HTTP, for machines that ask every few seconds."""
+"""Serves `/metrics`, `/healthz` and `/readyz` over HTTP, for machines that ask every few seconds."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ Answer = tuple[HTTPStatus, str, bytes]
 
 
 class ObserveServer:
-    """Listens as soon as it is made. `authorize(headers)` raises for a caller who may not see details;
-    whether the server is alive and ready is no secret, and probes bring no token."""
+    """Listens as soon as it is created. `authorize(headers)` raises for a caller who may not see details;
+    whether the server is alive and ready is no secret, and probes send no token."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class ObserveServer:
 
 
 class _Pages:
-    """What is said, apart from how it travels."""
+    """The answers to requests, independent of the transport."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class _HttpServer(ThreadingHTTPServer):
         super().__init__((host.strip("[]"), port), _Handler)
 
     def server_bind(self) -> None:
-        # Not HTTPServer's, which asks a name server who it is.
+        # HTTPServer's own would ask a name server for the host's name.
         TCPServer.server_bind(self)
 
     def get_request(self) -> tuple[socket.socket, Any]:
@@ -143,8 +143,8 @@ class _HttpServer(ThreadingHTTPServer):
         return connection, address
 
     def verify_request(self, request: Any, _address: Any) -> bool:
-        """Makes room by hanging up on the oldest: a probe is answered at once, and who holds on to a
-        connection has nothing to ask."""
+        """Makes room by closing the oldest connection: a probe is answered at once, so a client that keeps
+        its connection has nothing to ask."""
         with self._lock:
             crowded = len(self._open) >= _MOST_CONNECTIONS
             oldest = next(iter(self._open)) if crowded else None
@@ -156,7 +156,7 @@ class _HttpServer(ThreadingHTTPServer):
         return True
 
     def service_actions(self) -> None:
-        """Called several times a second: hangs up on those who take their time."""
+        """Called several times a second: closes connections that take too long."""
         late = self._clock() - _LONGEST_SECONDS
         with self._lock:
             overdue = [connection for connection, since in self._open.items() if since < late]
@@ -173,7 +173,7 @@ class _HttpServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """HTTP/1.0: one request a connection."""
+    """Speaks HTTP/1.0: one request per connection."""
 
     server: _HttpServer
     server_version = "headrace"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Iterator
 from threading import Lock
+from typing import Any
 
 import pyarrow as pa
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -25,7 +26,7 @@ TIER_LABELS = {
     Tier.OBJECT_STORAGE: "s3",
     Tier.COMMITTED: "iceberg",
 }
-"""The tiers as the RFC's metrics call them; `s3` is whatever object storage there is."""
+"""The names of the tiers in the RFC's metrics; `s3` is whatever object storage there is."""
 _LATER_TIERS = (Tier.LOCAL_DISK, Tier.OBJECT_STORAGE, Tier.COMMITTED)
 _MOST_COLLECTIONS = 100
 
@@ -44,7 +45,7 @@ _COUNTERS = {
 def metrics_registry(
     server: Observed, *, log_limit_bytes: int | None = None, access: Access | None = None
 ) -> CollectorRegistry:
-    """Everything that `/metrics` shows. Made before the server takes writes."""
+    """Registers everything that `/metrics` shows. Call it before the server takes writes."""
     registry = CollectorRegistry()
     registry.register(ServerCollector(server, log_limit_bytes))
     if access is not None:
@@ -85,7 +86,7 @@ class ServerCollector(Collector):
         with self._lock:
             for tier, label in TIER_LABELS.items():
                 lsn = watermarks[tier.name]
-                # That of all tables falls back when a new one begins; a counter that did would be a restart.
+                # The watermark of all tables falls when a new one begins, but a counter must not fall.
                 self._most_writes[tier] = max(self._most_writes[tier], lsn - self._base)
                 writes.add_metric([label], self._most_writes[tier])
                 lsns.add_metric([label], lsn)
@@ -134,17 +135,16 @@ class ServerCollector(Collector):
         yield _counter("upload_failures", failed, value=server.upload_failures)
 
     def _latencies(self) -> Iterator[Metric]:
-        # Of the streams that are open; when there is none, of those that ended last.
-        shown = [session.statistics for session in self._server.sessions()] or [self._server.statistics()]
+        statistics = self._server.statistics()
         yield _summary(
             "write_latency_seconds",
             "From a message's arrival to its LSN, of the latest messages.",
-            quantiles([statistics.write_seconds for statistics in shown]),
+            quantiles(statistics.write_seconds),
         )
         yield _summary(
             "ack_latency_seconds",
             "From a message's LSN to its first acknowledgement, of the latest messages.",
-            quantiles([statistics.ack_seconds for statistics in shown]),
+            quantiles(statistics.ack_seconds),
         )
 
     def _state(self) -> Iterator[Metric]:
@@ -154,7 +154,7 @@ class ServerCollector(Collector):
             ("problems", "How many things do not work; /readyz names them.", len(health["problems"])),
             ("term", "Rises when a server begins with an empty disk.", health["term"]),
             ("epoch", "The same as headrace_term, by its older name.", health["term"]),
-            ("log_bytes", "Segments that wait for object storage or Iceberg.", health["log_bytes"]),
+            ("log_bytes", "What is on the disk of the log, side logs included.", health["log_bytes"]),
             ("log_limit_bytes", "No stream is read while log_bytes is above this.", self._log_limit_bytes),
             ("disk_free_bytes", "Free on the disk of the log.", health["disk_free_bytes"]),
             ("disk_needed_bytes", "No write is taken while less is free.", health["disk_needed_bytes"]),
@@ -165,10 +165,32 @@ class ServerCollector(Collector):
         ages = _gauge("heartbeat_age_seconds", "How long ago the task showed a sign of life.", ["task"])
         for task, age in health["heartbeat_ages"].items():
             ages.add_metric([task], age)
+        aside = health["quarantine"]
+        yield _gauge("quarantined_collections", "Collections in quarantine.", value=len(aside))
+        size = sum(one["side_log_bytes"] for one in aside)
+        yield _gauge("side_log_bytes", "What collections in quarantine keep of the log.", value=size)
         backlogs = _gauge("backlog_segments", "Segments that wait for the task.", ["task"])
         for task, segments in health["backlogs"].items():
             backlogs.add_metric([task], segments)
         yield from (ages, backlogs)
+        connections = health["connections"]
+        if connections is not None:
+            yield from _connections(connections)
+
+
+def _connections(connections: dict[str, Any]) -> Iterator[Metric]:
+    for name, described, of in (
+        ("connections", "Connections that are open.", "open"),
+        ("connections_limit", "As many connections as there may be.", "most"),
+        ("handshakes", "Connections that have not finished their handshake.", "handshakes"),
+    ):
+        yield _gauge(name, described, value=connections[of])
+    away = _counter(
+        "connections_turned_away", "Connections that the server hung up on, by the reason.", ["reason"]
+    )
+    for reason, count in connections["turned_away"].items():
+        away.add_metric([reason], count)
+    yield away
 
 
 class AccessCollector(Collector):
@@ -202,7 +224,7 @@ def _gauge(
 
 
 def _summary(name: str, described: str, of: dict[float, float]) -> Metric:
-    """Without a sum and a count: the samples are the latest ones, not all."""
+    """Has neither sum nor count, because only the latest samples are kept."""
     metric = Metric(PREFIX + name, described, "summary")
     for quantile, seconds in of.items():
         metric.add_sample(PREFIX + name, {"quantile": str(quantile)}, seconds)

@@ -1,4 +1,4 @@
-"""What is read of a server in order to show it; `headrace.ingest.engine.Engine` is one."""
+"""The interface of a server that can be observed; `headrace.ingest.engine.Engine` is one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,23 @@ from headrace.model.tiers import Tier
 
 
 class ObservedSession(Protocol):
-    collection: str
-    peer: str
-    statistics: Statistics
-    throttled: str | None
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def collection(self) -> str: ...
+
+    @property
+    def peer(self) -> str: ...
 
     @property
     def producer(self) -> str: ...
+
+    @property
+    def statistics(self) -> Statistics: ...
+
+    @property
+    def throttled(self) -> str | None: ...
 
     def pending(self, tier: Tier) -> int: ...
 

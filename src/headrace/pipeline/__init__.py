@@ -1,1 +1,1 @@
-"""What runs the epochs of a materialization."""
+"""Runs the epochs of materializations: sources, quality, combine, shards, sinks, and one recovery log."""

@@ -25,7 +25,7 @@ _LOOK_EVERY = 1.0
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """How long what fails for a while is tried again, in seconds."""
 
     first_pause: float = 0.1
@@ -43,32 +43,33 @@ class Patience:
 
 
 class Pauses:
-    def __init__(self, patience: Patience) -> None:
-        self._next, self._longest = patience.first_pause, patience.longest_pause
+    def __init__(self, retry_policy: RetryPolicy) -> None:
+        self._next, self._longest = retry_policy.first_pause, retry_policy.longest_pause
 
     def next(self) -> float:
         pause, self._next = self._next, min(2 * self._next, self._longest)
         return pause
 
 
-class Committing:
-    """Of one coordinator. `stuck` says why a sink has not committed the last epoch yet, by its name.
+class EpochCommitter:
+    """Commits a decided epoch in every sink, retrying transient failures. `stuck` maps each sink that has not
+    committed to the reason.
 
-    `tell` is told of it whenever it changes, `observe` of each sink that has committed. Nothing is tried
+    `on_stuck` is called whenever it changes, `observe` of each sink that has committed. Nothing is tried
     again once `closing` is set.
     """
 
     def __init__(
         self,
         sinks: Sequence[Sink],
-        patience: Patience,
+        retry_policy: RetryPolicy,
         closing: threading.Event,
-        tell: Callable[[int, Mapping[str, str]], None],
+        on_stuck: Callable[[int, Mapping[str, str]], None],
         observe: Callable[[str], None],
     ) -> None:
-        self._sinks, self._patience, self._closing = sinks, patience, closing
-        self._tell, self._observe = tell, observe
-        self._callers = {sink.name: _Caller(f"headrace-commit-{sink.name}") for sink in sinks}
+        self._sinks, self._retry_policy, self._closing = sinks, retry_policy, closing
+        self._on_stuck, self._observe = on_stuck, observe
+        self._threads = {sink.name: _SinkThread(f"headrace-commit-{sink.name}") for sink in sinks}
         self._asked: dict[str, Future[None]] = {}
         self.stuck: dict[str, str] = {}
 
@@ -81,13 +82,13 @@ class Committing:
         for name, error in failed.items():
             self._is_stuck(decision.epoch, name, f"it cannot be started: {_said(error)}")
         left = [sink for sink in self._sinks if sink.name in decision.handles and sink.name not in failed]
-        pauses, until = self._patience.pauses(), float("inf")
+        pauses, until = self._retry_policy.pauses(), float("inf")
         while left:
             left = [sink for sink in left if not self._is_done(sink, decision, failed)]
             if failed:
-                until = min(until, self._patience.clock() + self._patience.decide_for)
+                until = min(until, self._retry_policy.clock() + self._retry_policy.decide_for)
             pause = min(pauses.next(), _LOOK_EVERY) if self._asked else pauses.next()
-            if left and (self._patience.clock() > until or self._closing.wait(pause)):
+            if left and (self._retry_policy.clock() > until or self._closing.wait(pause)):
                 break
         if failed:
             raise graver(failed.values())
@@ -96,15 +97,15 @@ class Committing:
             raise UnexpectedFailure(f"epoch {decision.epoch} is left to be committed by {names}")
 
     def close(self) -> None:
-        for caller in self._callers.values():
-            caller.close()
+        for thread in self._threads.values():
+            thread.close()
 
     def _is_done(self, sink: Sink, decision: Decision, failed: dict[str, Exception]) -> bool:
         """Whether it has committed, or has failed for good."""
         answer, seconds = self._asked.get(sink.name), 0.0
         if answer is None:
-            handle, seconds = decision.handles[sink.name], self._patience.answer_within
-            answer = self._callers[sink.name].call(lambda: sink.commit(decision.epoch, handle))
+            handle, seconds = decision.handles[sink.name], self._retry_policy.answer_within
+            answer = self._threads[sink.name].call(lambda: sink.commit(decision.epoch, handle))
         if not wait([answer], seconds).done:
             if sink.name not in self._asked:
                 self._asked[sink.name] = answer
@@ -123,7 +124,7 @@ class Committing:
             failed[sink.name] = error
             return True
         if self.stuck.pop(sink.name, None):
-            self._tell(decision.epoch, self.stuck)
+            self._on_stuck(decision.epoch, self.stuck)
         self._observe(f"committed {sink.name}")
         return True
 
@@ -131,10 +132,10 @@ class Committing:
         if self.stuck.get(sink) != why:
             log.warning("epoch %d, sink %s: %s", epoch, sink, why)
             self.stuck[sink] = why
-            self._tell(epoch, self.stuck)
+            self._on_stuck(epoch, self.stuck)
 
 
-class _Caller:
+class _SinkThread:
     """A thread for the calls of one sink, which does not keep the process from ending if one hangs."""
 
     def __init__(self, name: str) -> None:

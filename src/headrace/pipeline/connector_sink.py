@@ -11,20 +11,20 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from headrace.errors import CheckpointMoved, Fenced, ProtocolError
 from headrace.model.checkpoints import START, JsonObject, merge_patch
 from headrace.model.key_range import KeyRange
 from headrace.model.materializations import Materialization
-from headrace.pipeline.planning import VERSION, ask, connected
-from headrace.pipeline.runtime_checkpoint import marked, unmarked
+from headrace.pipeline.plan import VERSION, ask, connected
+from headrace.pipeline.runtime_checkpoint import with_takeover_marker, without_takeover_marker
 from headrace.pipeline.settings import MaterializationSettings
-from headrace.pipeline.shard_task import run_shards
-from headrace.pipeline.shards import shard_ranges
-from headrace.pipeline.transaction import ShardJob, ShardResult
-from headrace.pipeline.winners import Contest
+from headrace.pipeline.shards.ranges import shard_ranges
+from headrace.pipeline.shards.task import run_shards
+from headrace.pipeline.shards.transaction import ShardJob, ShardResult
+from headrace.pipeline.sinks import EpochRows
 from headrace.protocol.connector import ConnectorClient
 from headrace.protocol.messages import (
     Acknowledge,
@@ -50,22 +50,6 @@ _AT_ONCE = 8  # connections of the driver
 T = TypeVar("T")
 
 
-class CombinedRows(Protocol):
-    """What this sink needs of an epoch's rows."""
-
-    @property
-    def combined(self) -> list[DataFrame]:
-        """For each binding, one row per key; where there is a contest, all of them."""
-
-    @property
-    def contests(self) -> tuple[Contest | None, ...]:
-        """Which row of a key wins, where that is still to be found out."""
-
-    @property
-    def good_by_shard(self) -> tuple[int, ...] | None:
-        """How many went into them, if that is known."""
-
-
 class ConnectorSink(Sink):
     name = NAME
     cannot_undo = True
@@ -85,10 +69,10 @@ class ConnectorSink(Sink):
         self.opened: list[JsonObject] | None = None
         """The runtime checkpoint that the endpoint had for each shard at the start; None if it keeps none."""
         self.results: list[ShardResult] = []
-        """Of the last epoch."""
+        """What the shards of the last epoch did."""
 
     def ask(self) -> Validated:
-        """What is at the endpoint now; changes nothing there, not even a fence."""
+        """Asks what is at the endpoint now; changes nothing there, not even a fence."""
         return ask(self._settings)
 
     def make_ready(self, lineage: str, *, adopts: bool) -> None:
@@ -131,7 +115,7 @@ class ConnectorSink(Sink):
                 expected="a runtime checkpoint",
             )
 
-    def take_over(self, done: JsonObject, ahead: JsonObject | None) -> None:
+    def fence_previous_tasks(self, done: JsonObject, ahead: JsonObject | None) -> None:
         """Says that every shard stands at `done`, or at `ahead`, and keeps tasks of whoever ran before away.
 
         Such a task, on a host of which we know nothing, may open a shard after us, and would commit an epoch
@@ -142,7 +126,7 @@ class ConnectorSink(Sink):
         self._previous = done
         if self.opened is None:
             return
-        self._previous = marked(done, uuid4().hex)
+        self._previous = with_takeover_marker(done, uuid4().hex)
         ranges = tuple(shard_ranges(self._shards()))
         checkpoints = self._checkpoints_for(ranges)
         try:
@@ -157,7 +141,7 @@ class ConnectorSink(Sink):
     def _mark(
         self, done: JsonObject, ahead: JsonObject | None, stream: RuntimeStream, opened: Opened
     ) -> JsonObject | None:
-        found = unmarked(opened.runtime_checkpoint or START)
+        found = without_takeover_marker(opened.runtime_checkpoint or START)
         if found not in (done, ahead):
             raise self._moved()
         wanted = ahead if found == ahead else self._previous
@@ -173,13 +157,13 @@ class ConnectorSink(Sink):
             "it was taken over"
         )
 
-    def prepare(self, epoch: Epoch, rows: CombinedRows) -> JsonObject:
+    def prepare(self, epoch: Epoch, rows: EpochRows) -> JsonObject:
         if self.opened is not None:
             return self._run(epoch, rows)
         with _combined_meanwhile(epoch, rows.combined):
             return self._run(epoch, rows)
 
-    def _run(self, epoch: Epoch, rows: CombinedRows) -> JsonObject:
+    def _run(self, epoch: Epoch, rows: EpochRows) -> JsonObject:
         ranges = tuple(shard_ranges(self._shards()))
         job = ShardJob(
             self._settings,
@@ -189,7 +173,7 @@ class ConnectorSink(Sink):
             epoch.runtime_checkpoint,
             self._checkpoints_for(ranges),
             rows.good_by_shard,
-            rows.contests,
+            rows.row_orders,
         )
         self.results = run_shards(job, rows.combined)
         self._previous = epoch.runtime_checkpoint
@@ -213,7 +197,7 @@ class ConnectorSink(Sink):
         """Never called: what was stored cannot be undone."""
 
     def _checkpoints_for(self, ranges: tuple[KeyRange, ...]) -> Mapping[str, JsonObject | None]:
-        """Of a range as it was, its own; one that is a part of others, or joins them, gets all of theirs."""
+        """Gives a range as it was its own; one that is part of others, or joins them, gets all of theirs."""
         before = {_parse(text): checkpoint for text, checkpoint in self._checkpoints.items()}
         inherited: dict[str, JsonObject | None] = {}
         for key_range in ranges:
@@ -278,7 +262,7 @@ def _look(stream: RuntimeStream, opened: Opened) -> JsonObject | None:
 
 
 def _acknowledge(stream: RuntimeStream) -> None:
-    """And no more: the transaction that begins with it is given up when the stream is abandoned."""
+    """Acknowledges and no more: the transaction that begins then is given up when the stream is abandoned."""
     stream.send(Acknowledge())
     if not stream.acknowledged:
         response = stream.receive()

@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.errors import ConfigError, Fenced, Transient
 from headrace.model.checkpoints import JsonObject
-from headrace.pipeline.committing import Committing, Patience
+from headrace.pipeline.committing import EpochCommitter, RetryPolicy
 from headrace.pipeline.recovery import finish_decided, open_log, start_sinks
 from headrace.pipeline.recovery_log import (
     REWINDS,
@@ -26,13 +26,13 @@ from headrace.pipeline.recovery_log import (
 )
 from headrace.sinks.contract import Epoch, Sink
 
-__all__ = ["Coordinator", "Patience"]
+__all__ = ["Coordinator", "RetryPolicy"]
 
 log = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """Of one materialization, in one process; `start` it, `run` epochs in order, `close` it.
+    """Runs the epochs of one materialization in one process: `start` it, `run` them in order, `close` it.
 
     `observe` is told of each step that was just done: `opened`, `prepared NAME`, `decided`, `committed NAME`
     and `aborted NAME`.
@@ -43,7 +43,7 @@ class Coordinator:
         recovery_log: RecoveryLog,
         sinks: Sequence[Sink],
         *,
-        patience: Patience | None = None,
+        retry_policy: RetryPolicy | None = None,
         observe: Callable[[str], None] = lambda _: None,
     ) -> None:
         names = [sink.name for sink in sinks]
@@ -52,15 +52,15 @@ class Coordinator:
         self._log = recovery_log
         # What cannot be undone comes last, so that all that can fail before it has not failed.
         self._sinks = sorted(sinks, key=lambda sink: sink.cannot_undo)
-        self._patience, self._observe = patience or Patience(), observe
+        self._retry_policy, self._observe = retry_policy or RetryPolicy(), observe
         self._decided: int | None = None
         self._last_decision: Decision | None = None
         self._kept: dict[str, JsonObject] = {}  # handles that outlive the epochs of a log that is moved
         self._closing = threading.Event()
         self._commits = ThreadPoolExecutor(1, thread_name_prefix="headrace-commit")
         self._commit: Future[None] | None = None
-        self._committing = Committing(
-            self._sinks, self._patience, self._closing, recovery_log.tell_stuck, observe
+        self._committing = EpochCommitter(
+            self._sinks, self._retry_policy, self._closing, recovery_log.record_stuck, observe
         )
 
     @property
@@ -179,12 +179,12 @@ class Coordinator:
         kept; nothing is left to commit. With `rewinds` sinks have yet to go back there: the log is settled by
         whoever has seen to that.
         """
-        told: JsonObject = {"moved": why, REWINDS: True} if rewinds else {"moved": why}
+        summary: JsonObject = {"moved": why, REWINDS: True} if rewinds else {"moved": why}
         # Of a sink that had rows after the epoch it is not known any more when it had some before.
         known = {name: one for name, one in last_rows(self._last_decision).items() if one[0] <= epoch}
         before = self._last_decision.evidence if self._last_decision else {}
         evidence = {name: {**before[name], "handle": handle} for name, (_, handle) in known.items()}
-        decision = Decision(epoch, runtime_checkpoint, self._kept, told, evidence)
+        decision = Decision(epoch, runtime_checkpoint, self._kept, summary, evidence)
         self._decide(decision, plan)
         self._decided, self._last_decision = epoch, decision
         if not rewinds:
@@ -192,13 +192,13 @@ class Coordinator:
 
     def _decide(self, decision: Decision, plan: JsonObject | None) -> None:
         """Nothing is aborted when this fails: it may have been decided."""
-        patience = self._patience
-        pauses, until = patience.pauses(), patience.clock() + patience.decide_for
+        retry_policy = self._retry_policy
+        pauses, until = retry_policy.pauses(), retry_policy.clock() + retry_policy.decide_for
         while True:
             try:
                 self._log.decide(decision, plan)
             except Transient as error:
-                if patience.clock() > until or self._closing.is_set():
+                if retry_policy.clock() > until or self._closing.is_set():
                     raise
                 log.warning("epoch %d is not decided yet: %s", decision.epoch, error.message)
                 self._closing.wait(pauses.next())

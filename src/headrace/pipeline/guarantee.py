@@ -1,4 +1,4 @@
-"""What a materialization guarantees: that of its weakest link, computed before it starts.
+"""Computes what a materialization guarantees, before it starts: as much as its weakest link.
 
 The links are its sources, its endpoint, its sinks, the fence, and the state (docs/guarantees.md). Each is
 judged by what a restart really uses: how rows are replayed, what they are kept in, and what that survives.
@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from headrace.errors import ConfigError
 from headrace.ingest.iceberg.settings import kept_on_host
-from headrace.pipeline.folders import is_folder
 from headrace.pipeline.settings import (
     FILE_FORMATS,
     CollectionSource,
@@ -24,6 +23,7 @@ from headrace.pipeline.settings import (
     SinkSettings,
     Source,
 )
+from headrace.pipeline.state_paths import is_folder
 from headrace.protocol.messages import Delivery, Durability, Survival, Validated
 
 _STRENGTH = list(Guarantee)
@@ -122,15 +122,14 @@ def compile_guarantee(
     return Compiled(min((reason.guarantee for reason in reasons), key=_STRENGTH.index), reasons)
 
 
-def without_topic_ids(compiled: Compiled, topics: Collection[str]) -> Compiled:
-    """Lowers the guarantee for topics whose brokers have no topic ids, which only brokers can tell."""
-    if not topics:
+def without_topic_ids(compiled: Compiled, sources: Collection[Source]) -> Compiled:
+    """Lowers the guarantee for sources of Kafka whose topic ids are unknown, which only brokers can tell."""
+    if not sources:
         return compiled
-    why = "its brokers have no topic ids: one that is deleted and created again is taken for the same"
+    why = "there are no topic ids to compare: a topic that is deleted and created again is taken for the same"
+    links = {_link(source) for source in sources}
     lowered = tuple(
-        replace(reason, guarantee=Guarantee.AT_MOST_ONCE, why=why)
-        if reason.link in {f"source kafka {topic}" for topic in topics}
-        else reason
+        replace(reason, guarantee=Guarantee.AT_MOST_ONCE, why=why) if reason.link in links else reason
         for reason in compiled.reasons
     )
     return Compiled(min((reason.guarantee for reason in lowered), key=_STRENGTH.index), lowered)
@@ -175,27 +174,37 @@ def _is_bucket(state: str) -> bool:
     return not state.startswith(("file:", "memory:"))
 
 
-def _source(pipeline: PipelineSettings, source: Source) -> Reason:
+def _link(source: Source) -> str:
     match source:
         case CollectionSource(collection):
-            link = f"source collection {collection}"
+            return f"source collection {collection}"
+        case KafkaSource(topic=topic):
+            return f"source kafka {topic}"
+        case FormatSource(name):
+            return f"source {name}"
+
+
+def _source(pipeline: PipelineSettings, source: Source) -> Reason:
+    link = _link(source)
+    match source:
+        case CollectionSource():
             on_host = kept_on_host(pipeline.catalog) if pipeline.catalog else ""
             if on_host and pipeline.profile is Profile.DISTRIBUTED_DURABLE:
                 return Reason(link, Guarantee.AT_MOST_ONCE, f"snapshots are replayed; {_too_little(on_host)}")
             return Reason(link, Guarantee.EXACTLY_ONCE, "snapshots are replayed")
-        case KafkaSource(topic=topic):
-            return Reason(f"source kafka {topic}", Guarantee.EXACTLY_ONCE, "offsets are replayed")
+        case KafkaSource():
+            return Reason(link, Guarantee.EXACTLY_ONCE, "offsets are replayed")
         case FormatSource(name, options, order_by=ordered_by):
             if _option(options, "failOnDataLoss") == "false":
                 why = "failOnDataLoss is false: it goes on where rows are gone"
-                return Reason(f"source {name}", Guarantee.AT_MOST_ONCE, why)
+                return Reason(link, Guarantee.AT_MOST_ONCE, why)
             if _begins_at_the_end(source) and _is_bucket(pipeline.state_url):
                 why = "it begins at its end, and only Spark's checkpoint folder would keep where that was"
-                return Reason(f"source {name}", Guarantee.AT_MOST_ONCE, why)
+                return Reason(link, Guarantee.AT_MOST_ONCE, why)
             guarantee, why = _FORMATS.get(name.lower(), _UNKNOWN_FORMAT)
             if ordered_by:
                 why += f"; within an epoch the last by {', '.join(ordered_by)} wins, and a later epoch always"
-            return Reason(f"source {name}", guarantee, why)
+            return Reason(link, guarantee, why)
 
 
 def _endpoint(

@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from headrace.errors import ConfigError, HeadraceError
-from headrace.model.collections import Collection
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from headrace.errors import ConfigError, HeadraceError, SchemaError
+from headrace.model.collections import Collection, pointer_tokens
 from headrace.model.json_order import extend_pointer
 from headrace.model.reductions import check_annotations
-from headrace.pipeline.dead_letters import make_dead_letter_sink
+from headrace.pipeline.dead_letters.sink import make_dead_letter_sink
 from headrace.pipeline.guarantee import compile_guarantee, refuse_above
 from headrace.pipeline.pipeline import Pipeline
-from headrace.pipeline.places import checkpoint_folder, open_recovery_log
-from headrace.pipeline.planning import plan
+from headrace.pipeline.plan import plan
 from headrace.pipeline.progress import EpochProgress
 from headrace.pipeline.settings import (
     Action,
@@ -31,10 +33,9 @@ from headrace.pipeline.settings import (
     Rule,
     Trigger,
 )
-from headrace.pipeline.sources import reading_of
-from headrace.pipeline.spark_failures import failure_of
-from headrace.pipeline.stream_formats import format_of
-from headrace.pipeline.table_schemas import json_schema_of
+from headrace.pipeline.sources.streams import source_from_dataframe
+from headrace.pipeline.state_paths import checkpoint_folder, open_recovery_log
+from headrace.spark.errors import failure_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +48,7 @@ class Materializing:
         self._pipeline: Pipeline | None = None
         self._stopping = False
         self.progress: EpochProgress | None = None
-        """Of the last epoch."""
+        """The progress of the last epoch."""
         self.failure: HeadraceError | None = None
         """Why it ended, if it did not end by itself."""
         self._thread = threading.Thread(
@@ -151,13 +152,13 @@ def materialize(
     planned = plan(one)
     refuse_above(one, compile_guarantee(settings, one, planned.validated))
     planned.close()
-    reading = reading_of(rows, collection, tuple(order_by), f"DataFrame {name}")
+    opened = source_from_dataframe(rows, collection, tuple(order_by), f"DataFrame {name}")
     spark = rows.sparkSession
     _use_this_python(spark)
     sink = None if letters is None else make_dead_letter_sink(letters, name, spark, None)
     if not rows.isStreaming:
         pipeline = Pipeline(
-            spark, one, planned, [reading], open_recovery_log(settings, name), None, sink, adopts=adopt
+            spark, one, planned, [opened], open_recovery_log(settings, name), None, sink, adopts=adopt
         )
         return pipeline.run_batch(batch if batch is not None else str(uuid4()))
     if batch is not None:
@@ -170,7 +171,7 @@ def materialize(
         with checkpoint_folder(settings, name) as folder:
             log = open_recovery_log(settings, name)
             pipeline = Pipeline(
-                spark, one, planned, [reading], log, folder, sink, adopts=adopt, on_epoch=remember
+                spark, one, planned, [opened], log, folder, sink, adopts=adopt, on_epoch=remember
             )
             materializing._attach(pipeline)
             pipeline.run()
@@ -189,3 +190,74 @@ def _use_this_python(spark: SparkSession) -> None:
 def _url(place: str | Path) -> str:
     text = str(place)
     return text if "://" in text else Path(text).absolute().as_uri()
+
+
+_TABLES = {"org.apache.iceberg.": "iceberg", "org.apache.spark.sql.delta.": "delta"}
+UNKNOWN = "a stream"
+
+
+def format_of(rows: DataFrame) -> str:
+    """The format of its source, on which a guarantee depends; `batch` for one that does not stream."""
+    if not rows.isStreaming:
+        return "batch"
+    plan: Any = rows._jdf.queryExecution().analyzed()
+    leaves = plan.collectLeaves()
+    found = {
+        _format_of_leaf(leaf)
+        for leaf in (leaves.apply(index) for index in range(leaves.size()))
+        if leaf.isStreaming()
+    }
+    return found.pop() if len(found) == 1 else UNKNOWN
+
+
+def _format_of_leaf(leaf: Any) -> str:
+    kind = leaf.getClass().getSimpleName()
+    if kind == "StreamingRelationV2":
+        # One that was read as a table has the table's name for its source's.
+        table = leaf.table().getClass().getName()
+        source = str(leaf.sourceName()).lower()
+        return next((name for package, name in _TABLES.items() if table.startswith(package)), source)
+    return str(leaf.dataSource().className()).lower() if kind == "StreamingRelation" else UNKNOWN
+
+
+_WHOLE_NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+
+
+def json_schema_of(rows: T.StructType, key: Sequence[str], reduce: Mapping[str, str]) -> dict[str, Any]:
+    """`reduce` has the strategies of columns; with any, documents are merged; else the last write wins."""
+    unknown = [column for column in reduce if column not in rows.names]
+    if unknown:
+        raise SchemaError(f"`reduce` names {unknown[0]!r}, and the columns are {', '.join(rows.names)}")
+    properties: dict[str, Any] = {}
+    for field in rows.fields:
+        properties[field.name] = _type(field.name, field.dataType)
+        if field.name in reduce:
+            properties[field.name]["reduce"] = {"strategy": reduce[field.name]}
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    schema["required"] = [pointer_tokens(pointer)[0] for pointer in key]
+    if reduce:
+        schema["reduce"] = {"strategy": "merge"}
+    return schema
+
+
+def _type(name: str, kind: T.DataType) -> dict[str, Any]:
+    match kind:
+        case T.BooleanType():
+            return {"type": "boolean"}
+        case T.FloatType() | T.DoubleType():
+            return {"type": "number"}
+        case T.StringType():
+            return {"type": "string"}
+        case T.DateType():
+            return {"type": "string", "format": "date"}
+        case T.TimestampType() | T.TimestampNTZType():
+            return {"type": "string", "format": "date-time"}
+        case T.DecimalType():
+            return {"type": "string", "format": f"decimal({kind.precision},{kind.scale})"}
+        case T.ArrayType():
+            return {"type": "array"}
+        case T.StructType() | T.MapType():
+            return {"type": "object"}
+        case _ if isinstance(kind, _WHOLE_NUMBERS):
+            return {"type": "integer"}
+    raise SchemaError(f"column {name!r} is {kind.simpleString()}, which documents cannot hold: cast it")

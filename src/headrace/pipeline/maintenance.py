@@ -7,17 +7,16 @@ from datetime import timedelta
 
 from headrace.errors import HeadraceError
 from headrace.pipeline.committing import graver
-from headrace.pipeline.dead_letters import NAME as DEAD_LETTERS
-from headrace.pipeline.dead_letters import is_there, place_of
-from headrace.pipeline.places import open_recovery_log
-from headrace.pipeline.planning import planned_sinks
-from headrace.pipeline.session import make_session
+from headrace.pipeline.dead_letters.sink import NAME as DEAD_LETTERS
+from headrace.pipeline.dead_letters.sink import is_there, place_of
+from headrace.pipeline.plan import needs, planned_sinks
 from headrace.pipeline.settings import MaterializationSettings, PipelineSettings
-from headrace.pipeline.spark_catalogs import own_session
-from headrace.pipeline.spark_failures import failure_of
-from headrace.pipeline.spark_needs import needs
+from headrace.pipeline.state_paths import open_recovery_log
 from headrace.sinks.contract import Place
 from headrace.sinks.registry import find_sink
+from headrace.spark.catalogs import own_session
+from headrace.spark.errors import failure_of
+from headrace.spark.session import make_session
 
 
 def maintain(settings: PipelineSettings, age: timedelta) -> Iterator[tuple[str, str]]:

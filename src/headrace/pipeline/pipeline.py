@@ -1,15 +1,13 @@
-"""One materialization as a streaming query: opened, brought to where it goes on, and run epoch by epoch."""
+"""Runs one materialization as a streaming query: opens it, recovers, and runs epoch by epoch."""
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -18,32 +16,32 @@ from typing import TYPE_CHECKING
 from headrace.errors import ConfigError, HeadraceError, Transient
 from headrace.faults import reached
 from headrace.model.checkpoints import JsonObject
-from headrace.pipeline.combine import candidates, combiner
+from headrace.pipeline.combine.combiner import candidates, combiner
 from headrace.pipeline.connector_sink import ConnectorSink
-from headrace.pipeline.content import content_digest
 from headrace.pipeline.coordinator import Coordinator
-from headrace.pipeline.dead_letters import DeadLetterSink
-from headrace.pipeline.endpoint_limits import within_limits
-from headrace.pipeline.frames import MakeFrame
-from headrace.pipeline.planning import Planned
+from headrace.pipeline.dead_letters.sink import DeadLetterSink
+from headrace.pipeline.plan import Planned
 from headrace.pipeline.progress import EpochProgress
-from headrace.pipeline.quality import Split, check_rules, drops_rows, judged
+from headrace.pipeline.quality.apply import RuleResult, apply_rules, check_rules, drops_rows
 from headrace.pipeline.recovery import Recovery
 from headrace.pipeline.recovery_log import RecoveryLog
 from headrace.pipeline.resume import ResumePlan
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint
-from headrace.pipeline.settings import MaterializationSettings
-from headrace.pipeline.sources import Reading, combined_stream, rows_of
-from headrace.pipeline.spark_checkpoint import (
+from headrace.pipeline.settings import MaterializationSettings, definition_digest
+from headrace.pipeline.shards.latest import RowOrder
+from headrace.pipeline.sinks import EpochRows
+from headrace.pipeline.sources.frames import MakeFrame, within_limits
+from headrace.pipeline.sources.streams import OpenedSource, combined_stream, rows_of
+from headrace.protocol.messages import Delivery
+from headrace.spark.checkpoint import (
     CheckpointFolder,
+    OffsetEntry,
     forget_first_snapshots,
     read_folder,
     read_offsets,
     write_folder,
 )
-from headrace.pipeline.spark_failures import failure_of, failure_of_query, wrong_rows
-from headrace.pipeline.winners import Contest
-from headrace.protocol.messages import Delivery
+from headrace.spark.errors import failure_of, failure_of_query, wrong_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,20 +53,8 @@ class _Stopping(Exception):
     """An epoch is not begun any more."""
 
 
-@dataclass(frozen=True)
-class EpochRows:
-    """What sinks are given of an epoch."""
-
-    combined: list[DataFrame]
-    contests: tuple[Contest | None, ...]
-    dead: DataFrame | None
-    dead_count: int
-    good_by_shard: tuple[int, ...] | None
-    good: tuple[int, ...] | None
-
-
 class Pipeline:
-    """Of one materialization, from one opening of its recovery log to the first failure or the end.
+    """Runs one materialization until it stops or fails. Not reusable: build a new one to retry.
 
     `folder` is Spark's checkpoint folder, without which only `run_batch` can be called. `forgets` says that
     the recovery log survives nothing; `adopts`, that targets are to be taken over; `accepts_loss`, that rows
@@ -82,7 +68,7 @@ class Pipeline:
         spark: SparkSession,
         settings: MaterializationSettings,
         planned: Planned,
-        readings: list[Reading],
+        opened_sources: list[OpenedSource],
         recovery_log: RecoveryLog,
         folder: Path | None,
         dead_letters: DeadLetterSink | None = None,
@@ -96,7 +82,7 @@ class Pipeline:
         observe: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._spark, self._settings, self._planned = spark, settings, planned
-        self._readings, self._log, self._folder = readings, recovery_log, folder
+        self._opened_sources, self._log, self._folder = opened_sources, recovery_log, folder
         self._dead_letters = dead_letters
         self._forgets, self._adopts, self._accepts_loss = forgets, adopts, accepts_loss
         self._refuse_weaker = refuse_weaker
@@ -121,17 +107,17 @@ class Pipeline:
         )
         # Where a binding goes is a part of it: another table would lack what the one before has.
         self._sources = tuple(
-            f"{reading.description} to {' and '.join(planned.destinations(index))}"
-            for index, reading in enumerate(readings)
+            f"{source.description} to {' and '.join(planned.destinations(index))}"
+            for index, source in enumerate(opened_sources)
         )
         self._frames = [
-            within_limits(reading.frame, binding, validated.limits)
-            for reading, binding, validated in zip(
-                readings, planned.materialization.bindings, planned.validated.bindings, strict=True
+            within_limits(source.frame, binding, validated.limits)
+            for source, binding, validated in zip(
+                opened_sources, planned.materialization.bindings, planned.validated.bindings, strict=True
             )
         ]
-        self._combining: list[tuple[Contest | None, MakeFrame]] = []
-        self._content = content_digest(settings, planned.materialization)
+        self._combining: list[tuple[RowOrder | None, MakeFrame]] = []
+        self._definition = definition_digest(settings, planned.materialization)
         self._lineage, self._link = "", ""
         self._ahead: RuntimeCheckpoint | None = None
         self._failure: HeadraceError | None = None
@@ -174,7 +160,7 @@ class Pipeline:
                 )
             if begun is None and start.offsets.get(last) == batch:
                 return None
-            rows = combined_stream(self._readings)
+            rows = combined_stream(self._opened_sources)
             progress = self._run_epoch(rows, last + 1, {last + 1: batch}, datetime.now(UTC))
             self._coordinator.settle()
             return progress
@@ -186,7 +172,7 @@ class Pipeline:
             self._coordinator.close()
 
     def stop(self) -> None:
-        """From another thread: the epoch that is under way is finished first."""
+        """Stops after the epoch that is under way. Called from another thread."""
         self._stopping.set()
         self._coordinator.hurry()
 
@@ -196,12 +182,14 @@ class Pipeline:
 
     def _check(self) -> None:
         """Refuses what would only be found out in the middle of the first epoch."""
-        for binding, reading, make in zip(self._settings.bindings, self._readings, self._frames, strict=True):
-            make(reading.stream)  # that Spark can make sense of it
+        for binding, source, make in zip(
+            self._settings.bindings, self._opened_sources, self._frames, strict=True
+        ):
+            make(source.stream)  # that Spark can make sense of it
             check_rules(self._spark, binding)
 
-    def _combining_of(self, index: int) -> tuple[Contest | None, MakeFrame]:
-        """What is done with a binding's rows before sinks get them, and what a connector's tasks do then."""
+    def _combining_of(self, index: int) -> tuple[RowOrder | None, MakeFrame]:
+        """Returns what combines a binding's rows for sinks, and the row order that is left to tasks."""
         binding = self._planned.materialization.bindings[index]
         has_document = self._planned.needs_document(index)
         # Sinks write what is combined, and an endpoint without checkpoints has it combined while it waits for
@@ -210,14 +198,14 @@ class Pipeline:
         is_for_sinks = any(sink.index == index for sink in self._row_sinks)
         is_left_to_tasks = keeps_checkpoints and not is_for_sinks and not has_document
         found = candidates(binding.collection, binding.values) if is_left_to_tasks else None
-        if found is not None and (order := self._readings[index].simple_order) is not None:
+        if found is not None and (order := self._opened_sources[index].simple_order) is not None:
             winner, make = found
-            return Contest(winner, order), make
+            return RowOrder(winner, order), make
         return None, combiner(binding.collection, binding.values, with_document=has_document)
 
     @cached_property
     def _incarnations(self) -> tuple[str, ...]:
-        return tuple(reading.incarnation() for reading in self._readings)
+        return tuple(source.incarnation() for source in self._opened_sources)
 
     def _recover(self, folder: CheckpointFolder) -> ResumePlan:
         resume = Recovery(
@@ -225,10 +213,10 @@ class Pipeline:
             self._settings.shards,
             self._log,
             self._coordinator,
-            self._readings,
+            self._opened_sources,
             self._sources,
             lambda: self._incarnations,
-            self._content,
+            self._definition,
             self._connector,
             self._row_sinks,
             self._dead_letters,
@@ -241,13 +229,13 @@ class Pipeline:
             refuse_weaker=self._refuse_weaker,
         ).run(folder)
         self._lineage, self._link, self._ahead = resume.lineage, resume.done.link, resume.ahead
-        self._combining = [self._combining_of(index) for index in range(len(self._readings))]
+        self._combining = [self._combining_of(index) for index in range(len(self._opened_sources))]
         return resume
 
     def _rebuild(self, folder: Path, start: ResumePlan) -> None:
         kept = [
             *(["state"] if (folder / "state").exists() else ()),
-            *("a list of the files that were read" for reading in self._readings if reading.lists_files),
+            *("a list of the files that were read" for source in self._opened_sources if source.lists_files),
         ]
         if kept and start.done.epoch >= 0:
             raise ConfigError(
@@ -261,7 +249,7 @@ class Pipeline:
     def _stream(self, folder: Path) -> None:
         trigger = self._settings.trigger
         writer = (
-            combined_stream(self._readings)
+            combined_stream(self._opened_sources)
             .writeStream.queryName(self._settings.name)
             .option("checkpointLocation", f"file://{folder}")  # Spark would take %20 for a name
             .foreachBatch(self._epoch)
@@ -294,7 +282,7 @@ class Pipeline:
             raise failed
 
     def _note_committed(self) -> None:
-        """For people who look, when no epoch has come for a while; otherwise the next decision says it."""
+        """Records for `headrace status` that the last epoch is committed, when no next decision says it."""
         if self._in_epoch.acquire(blocking=False):
             try:
                 with suppress(Transient):
@@ -311,11 +299,11 @@ class Pipeline:
                     raise _Stopping
                 if self._coordinator.is_decided(number):
                     return  # Spark had not heard of it
-                for reading in self._readings:
-                    reading.check()
+                for source in self._opened_sources:
+                    source.check()
                 numbers = [epoch for epoch in (number - 1, number) if epoch >= 0]
                 offsets = {epoch: read_offsets(self._folder, epoch) for epoch in numbers}
-                self._run_epoch(rows, number, offsets, _epoch_time(offsets[number]))
+                self._run_epoch(rows, number, offsets, OffsetEntry(offsets[number]).planned_at)
         except _Stopping:
             raise
         except Exception as error:
@@ -333,24 +321,26 @@ class Pipeline:
         is_alone = len(bindings) == 1
         frames = [make(rows_of(rows, index, is_alone)) for index, make in enumerate(self._frames)]
         shards = self._log.plan["shards"]
-        with judged(
+        with apply_rules(
             rows, frames, bindings, materialization=self._settings.name, epoch=number, at=at, shards=shards
-        ) as split:
+        ) as result:
             judged_at = time.monotonic()
-            combined = [combine(good) for (_, combine), good in zip(self._combining, split.good, strict=True)]
+            combined = [
+                combine(good) for (_, combine), good in zip(self._combining, result.good, strict=True)
+            ]
             progress = EpochProgress(number, at, shards)
 
             def summarize() -> JsonObject:
-                self._account(progress, split)
+                self._account(progress, result)
                 progress.quality_ms = round(1000 * (judged_at - began))
                 progress.total_ms = round(1000 * (time.monotonic() - began))
                 return progress.to_json()
 
             next_plan = {**self._log.plan, "shards": self._settings.shards}
-            good = tuple(counts.good for counts in split.counts) if split.counts is not None else None
-            contests = tuple(contest for contest, _ in self._combining)
+            good = tuple(counts.good for counts in result.counts) if result.counts is not None else None
+            row_orders = tuple(row_order for row_order, _ in self._combining)
             rows_of_epoch = EpochRows(
-                combined, contests, split.dead, split.dead_count, split.good_by_shard, good
+                combined, row_orders, result.dead, result.dead_count, result.good_by_shard, good
             )
             with self._kept(combined):
                 self._coordinator.run(number, checkpoint.to_json(), rows_of_epoch, summarize, next_plan)
@@ -367,7 +357,7 @@ class Pipeline:
             number,
             self._sources,
             offsets,
-            self._content,
+            self._definition,
             self._incarnations,
         )
         return checkpoint.linked_to(self._link)
@@ -385,7 +375,7 @@ class Pipeline:
             for frame in shared:
                 frame.unpersist()
 
-    def _account(self, progress: EpochProgress, split: Split) -> None:
+    def _account(self, progress: EpochProgress, result: RuleResult) -> None:
         """Sums up the shards and sinks, each of which was held to what was judged to be good."""
         for sink in self._row_sinks:
             progress.sinks[sink.name] = sink.written.rows
@@ -397,25 +387,19 @@ class Pipeline:
             progress.keys = sum(written.keys for written in firsts.values())
             progress.documents = sum(written.documents for written in firsts.values())
             progress.stored = sum(progress.sinks.values())
-        if split.counts is None:
+        if result.counts is None:
             progress.read = progress.good = progress.documents
             return
-        progress.read = sum(counts.read for counts in split.counts)
-        progress.good = sum(counts.good for counts in split.counts)
-        progress.dead = sum(counts.dead for counts in split.counts)
-        for counts in split.counts:
+        progress.read = sum(counts.read for counts in result.counts)
+        progress.good = sum(counts.good for counts in result.counts)
+        progress.dead = sum(counts.dead for counts in result.counts)
+        for counts in result.counts:
             progress.count_rules(counts.failed, counts.warned)
 
 
 def _why(error: Exception) -> HeadraceError:
-    """Of an epoch that failed. A sink in whose job it did says where; that rows are wrong is in the cause."""
+    """Says why an epoch failed. A sink whose job failed says where; that rows are wrong is in the cause."""
     for one in (error, *([error.__cause__] if error.__cause__ else ())):
         if wrong := wrong_rows(one):
             return wrong
     return failure_of(error)
-
-
-def _epoch_time(offsets: str) -> datetime:
-    """When Spark planned the epoch; the same when it is run again."""
-    milliseconds = json.loads(offsets.splitlines()[1])["batchTimestampMs"]
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -1,4 +1,4 @@
-"""What is known of an epoch when it is done, as one line and as JSON."""
+"""Says what is known of an epoch when it is done, as one line and as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from headrace.pipeline.transaction import ShardResult
+from headrace.pipeline.shards.transaction import ShardResult
 
 
 @dataclass
@@ -21,7 +21,7 @@ class EpochProgress:
     good: int = 0
     dead: int = 0
     documents: int = 0
-    """That are good, and so are in what was stored."""
+    """Documents that are good, and so are in what was stored."""
     keys: int = 0
     loaded: int = 0
     stored: int = 0

@@ -8,9 +8,7 @@ from functools import partial
 from headrace.errors import ConfigError, HeadraceError
 from headrace.ingest.iceberg.settings import CatalogSettings, missing_file
 from headrace.ingest.iceberg.tables import Tables
-from headrace.pipeline.lag import check_topic
-from headrace.pipeline.places import look_at_recovery_log
-from headrace.pipeline.planning import Planned
+from headrace.pipeline.plan import Planned, PlannedSink
 from headrace.pipeline.settings import (
     CollectionSource,
     KafkaSource,
@@ -18,7 +16,8 @@ from headrace.pipeline.settings import (
     PipelineSettings,
     Source,
 )
-from headrace.pipeline.sink_planning import PlannedSink
+from headrace.pipeline.sources.lag import check_topic
+from headrace.pipeline.state_paths import open_recovery_log_for_reading
 from headrace.sinks.ownership import refuse_other
 from headrace.sinks.registry import find_sink
 
@@ -28,7 +27,7 @@ def unreachable(
 ) -> Iterator[str]:
     """Yields a sentence for each part, but the connector's, that does not answer or is somebody else's."""
     questions: dict[str, Callable[[], object]] = {
-        "state": lambda: look_at_recovery_log(pipeline, settings.name).read()
+        "state": lambda: open_recovery_log_for_reading(pipeline, settings.name).read()
     }
     for binding in settings.bindings:
         questions[_source_name(binding.source)] = partial(_ask_source, binding.source, pipeline.catalog)

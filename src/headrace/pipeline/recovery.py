@@ -1,4 +1,4 @@
-"""What happens between a start and the first epoch, in this order; the rules are in `resume` and `targets`.
+"""Recovers a materialization between its start and the first epoch; the rules are in `resume` and `targets`.
 
 Endpoint, sinks and log are asked, which changes nothing, and whatever they say that cannot be right is
 refused. The log is opened, which fences off every coordinator before, and compared once more. The endpoint is
@@ -19,8 +19,8 @@ from uuid import uuid4
 from headrace.errors import ConfigError, Fenced
 from headrace.model.checkpoints import START, JsonObject
 from headrace.model.materializations import Binding
-from headrace.pipeline.committing import Committing, graver
-from headrace.pipeline.recovery_log import ALL, Decision, Recovered, RecoveryLog, last_rows, standing
+from headrace.pipeline.committing import EpochCommitter, graver
+from headrace.pipeline.recovery_log import Decision, Recovered, RecoveryLog, effective_decisions, last_rows
 from headrace.pipeline.resume import ResumePlan, check_definition, plan_resume, reconcile_sinks
 from headrace.pipeline.runtime_checkpoint import (
     RuntimeCheckpoint,
@@ -28,16 +28,16 @@ from headrace.pipeline.runtime_checkpoint import (
     check_sources,
     read_checkpoint,
 )
-from headrace.pipeline.sources import Reading, check_starts, starts_of
-from headrace.pipeline.spark_checkpoint import CheckpointFolder
+from headrace.pipeline.sources.streams import OpenedSource, check_starts, starts_of
 from headrace.pipeline.targets import MARKED_SINCE, Asked, SinkTarget, TargetRules, asked_targets
 from headrace.sinks.contract import Sink
+from headrace.spark.checkpoint import CheckpointFolder
 
 if TYPE_CHECKING:
-    from headrace.pipeline.binding_sink import BindingSink
     from headrace.pipeline.connector_sink import ConnectorSink
     from headrace.pipeline.coordinator import Coordinator
-    from headrace.pipeline.dead_letters import DeadLetterSink
+    from headrace.pipeline.dead_letters.sink import DeadLetterSink
+    from headrace.pipeline.sinks import BindingSink
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +51,9 @@ class Recovery:
     """How many the first epoch of all has."""
     log: RecoveryLog
     coordinator: Coordinator
-    readings: list[Reading]
+    opened_sources: list[OpenedSource]
     sources: tuple[str, ...]
-    """What each binding reads, and where its rows go."""
+    """Describes for each binding what it reads, and where its rows go."""
     incarnations: Callable[[], tuple[str, ...]]
     """Tells which one of those that go by its name each source is."""
     definition: str
@@ -81,11 +81,11 @@ class Recovery:
         is_new = not before.fence
         self._refuse(asked, before, folder, is_new=is_new)
         self.refuse_weaker()
-        first_plan = {"lineage": str(uuid4()), "shards": self.shards, **starts_of(self.readings)}
+        first_plan = {"lineage": str(uuid4()), "shards": self.shards, **starts_of(self.opened_sources)}
 
         def make_ready(opened: Recovered) -> None:
             """Called before sinks get handles of another format, or of another location."""
-            check_starts(self.readings, opened.plan)
+            check_starts(self.opened_sources, opened.plan)
             lineage = self._refuse(asked, opened, folder, is_new=is_new)
             if self.connector is not None:
                 self.connector.make_ready(lineage, adopts=self.adopts)
@@ -136,7 +136,7 @@ class Recovery:
         return SinkTarget(where, target, sink.place.owner(""), committed)
 
     def _refuse(self, asked: Asked, recovered: Recovered, folder: CheckpointFolder, *, is_new: bool) -> str:
-        """Refuses what cannot be right, as far as that can be told before sinks are started.
+        """Refuses what cannot be right, as far as that is known before sinks are started.
 
         Returns the lineage of the epochs that come.
         """
@@ -152,22 +152,22 @@ class Recovery:
 
     def _refuse_lost(self, done: RuntimeCheckpoint, *, was_read: bool) -> None:
         """Refuses to go on from where rows cannot be read any more, unless a person has said so."""
-        for index, reading in enumerate(self.readings):
-            lost = reading.lost and reading.lost(done.position(index), was_read)
+        for index, source in enumerate(self.opened_sources):
+            lost = source.lost and source.lost(done.position(index), was_read)
             if not lost:
                 continue
             place = f"after epoch {done.epoch}" if done.epoch >= 0 else "from the beginning"
-            told = f"{reading.description} is to be read {place}, and {lost.what}"
+            loss = f"{source.description} is to be read {place}, and {lost.what}"
             if not (self.accepts_loss and lost.can_be_skipped):
                 skip = f", or go on without them: `--accept-loss {self.name}`" if lost.can_be_skipped else ""
                 raise ConfigError(
-                    f"materialization {self.name!r}: {told}, so that rows would be missing: bring them back, "
+                    f"materialization {self.name!r}: {loss}, so that rows would be missing: bring them back, "
                     "or restore the endpoint from a later copy, or start under another name with another "
                     f"table{skip}"
                 )
             if self.log.fence:
-                log.warning("materialization %r: goes on without rows: %s", self.name, told)
-                self.log.keep(accepted_losses=[*self.log.plan.get("accepted_losses", ()), told])
+                log.warning("materialization %r: goes on without rows: %s", self.name, loss)
+                self.log.keep(accepted_losses=[*self.log.plan.get("accepted_losses", ()), loss])
 
     def _in_endpoint(self) -> Sequence[RuntimeCheckpoint] | None:
         """Returns the checkpoint of each shard; None if the endpoint keeps none."""
@@ -195,7 +195,7 @@ class Recovery:
 
     def _link_of(self, epoch: int) -> str | None:
         """Returns that of an epoch that stands in the log; empty if it has none, None if it is not known."""
-        found = {decision.epoch: decision for decision in standing(self.log.recent(ALL))}.get(epoch)
+        found = {decision.epoch: decision for decision in effective_decisions(self.log.recent())}.get(epoch)
         return None if found is None else str(found.runtime_checkpoint.get("link", ""))
 
     def _move_log(self, resume: ResumePlan) -> None:
@@ -222,7 +222,7 @@ class Recovery:
     def _fence_previous_tasks(self, resume: ResumePlan) -> None:
         if self.connector is not None:
             ahead = resume.ahead.to_json() if resume.ahead else None
-            self.connector.take_over(resume.done.to_json(), ahead)
+            self.connector.fence_previous_tasks(resume.done.to_json(), ahead)
 
     def _in_sinks(self) -> dict[str, RuntimeCheckpoint | None]:
         """Returns what readers see of each sink; None for one that has nothing, or cannot report it."""
@@ -243,7 +243,7 @@ class Recovery:
             return {}
         found = {
             name: decision.epoch
-            for decision in standing(self.log.recent(ALL))
+            for decision in effective_decisions(self.log.recent())
             for name in behind
             if decision.epoch <= last and decision.handles.get(name, {}).get("rows")
         }
@@ -259,14 +259,14 @@ class Recovery:
             # Of an endpoint that was rolled back, sinks need no more than it has.
             if epoch < 0 or epoch > last or not (undone := sink.undone(epoch, handle)):
                 continue
-            told = f"sink {sink.name}, {sink.place.location}, {undone}, and had the rows of epoch {epoch}"
+            missing = f"sink {sink.name}, {sink.place.location}, {undone}, and had the rows of epoch {epoch}"
             if not self.adopts:
                 raise ConfigError(
-                    f"materialization {self.name!r}: {told}: restore it as it was, or start under another "
+                    f"materialization {self.name!r}: {missing}: restore it as it was, or start under another "
                     f"name with another table. If you know that it is right as it is, `--adopt {self.name}` "
                     "takes it over"
                 )
-            log.warning("materialization %r: goes on, though %s", self.name, told)
+            log.warning("materialization %r: goes on, though %s", self.name, missing)
 
     def _in_dead_letters(self) -> RuntimeCheckpoint | None:
         raw = None if self.dead_letters is None else self.dead_letters.committed()
@@ -318,7 +318,7 @@ def finish_decided(
     recovery_log: RecoveryLog,
     recovered: Recovered,
     sinks: Sequence[Sink],
-    committing: Committing,
+    committing: EpochCommitter,
     unstarted: Mapping[str, Exception],
 ) -> None:
     """Commits the last decided epoch in every sink that could be started; raises why one could not.

@@ -5,8 +5,8 @@
     00000000000000000003.json   {"kind": "settled", "fence": 1, ...}
     00000000000000000004.json   {"kind": "opened", "fence": 2, ...}
 
-A record is an object that only one can create, at the place after the last. Whoever opens the log takes that
-place from everybody who opened it before: their next record finds it taken, and they are fenced off. So the
+A record is an object that only one can create, at the index after the last. Whoever opens the log takes that
+index from everybody who opened it before: their next record finds it taken, and they are fenced off. So the
 order of records is the order of events, however late a frozen process wakes up.
 
 Old records are removed, and a process that slept for so long could create one in the hole. So a record counts
@@ -39,11 +39,9 @@ _CHECKSUM = b',"crc32":"%08x"}\n'
 _CHECKSUM_BYTES = len(_CHECKSUM % 0)
 _NAME = re.compile(r"\d{20}\.json")
 REWINDS = "rewinds"
-"""In the summary of a decision: sinks go back to its epoch, and have when it is settled."""
+"""Key in the summary of a decision: sinks go back to its epoch, and have when it is settled."""
 _KEPT = 100  # records before the last decision, for people who look
 _REMOVED_EVERY = 20
-ALL = 1_000_000
-"""More decisions than a log keeps."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class Decision:
     epoch: int
     runtime_checkpoint: JsonObject
     handles: Mapping[str, JsonObject] = field(default_factory=dict)
-    """What each sink prepared, by the sink's name."""
+    """The handle that each sink prepared, by the sink's name."""
     summary: JsonObject = field(default_factory=dict)
     """Counts and times, for people and for `good + dead = read`."""
     evidence: Mapping[str, JsonObject] = field(default_factory=dict)
@@ -66,7 +64,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Recovered:
-    """What a log says to whoever opens it."""
+    """The state of a log, as it is for whoever opens it."""
 
     fence: int
     decision: Decision | None
@@ -83,7 +81,7 @@ class Recovered:
 
     @property
     def rewinds(self) -> bool:
-        """The same, where some of them may not have gone yet."""
+        """Whether some sinks may not have gone back yet."""
         return self.went_back and not self.is_settled
 
     @property
@@ -92,7 +90,7 @@ class Recovered:
 
 
 @dataclass(frozen=True)
-class Past:
+class LoggedDecision:
     """A decision that a log still has."""
 
     decision: Decision
@@ -110,7 +108,7 @@ class _Record:
     holder: str
     at: str
     decided_at: int
-    """The place of the last decision before this one; 0: there is none, or this is one."""
+    """The index of the last decision before this one; 0: there is none, or this is one."""
     is_settled: bool
     id: str
     decision: JsonObject | None = None
@@ -127,12 +125,12 @@ class _Overtaken(Exception):
 
 
 class RecoveryLog:
-    """Of one materialization. `open` before anything is decided; not for several threads at once."""
+    """Keeps the decisions of one materialization. `open` it first; not for several threads at once."""
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
         self._store, self._prefix = store, prefix.strip("/")
         self._holder = f"{socket.gethostname()}:{os.getpid()}"
-        self._place = 0  # of the last record
+        self._index = 0  # of the last record
         self._decided_at = 0
         self._is_settled = False
         self._fence = 0
@@ -150,30 +148,30 @@ class RecoveryLog:
         return self._plan
 
     def read(self) -> Recovered:
-        """What the log says, for somebody who will not decide anything."""
+        """Reads the log for somebody who will not decide anything."""
         while True:
-            place, last = self._last()
+            index, last = self._last()
             if last is None:
                 return Recovered(0, None)
             with suppress(_Overtaken):
-                decision = self._decision(last.decided_at, place)
+                decision = self._decision(last.decided_at, index)
                 return Recovered(last.fence, decision, last.is_settled, last.plan)
 
-    def recent(self, count: int) -> list[Past]:
-        """The last decisions, the latest first; at most so many, and those that were not removed yet."""
-        found: list[Past] = []
+    def recent(self, limit: int | None = None) -> list[LoggedDecision]:
+        """Returns the last decisions that were not removed yet, the latest first."""
+        found: list[LoggedDecision] = []
         is_committed = False
-        for place in reversed(self._places()):
-            if len(found) == count:
+        for index in reversed(self._indexes()):
+            if len(found) == limit:
                 break
-            record = self._get(place)
+            record = self._get(index)
             if record is None:
                 continue
             is_committed = is_committed or record.is_settled
             if record.decision is not None:
                 decision = Decision(**record.decision, id=record.id)
                 nothing_left = not any(decision.handles.values())
-                found.append(Past(decision, record.at, record.fence, is_committed or nothing_left))
+                found.append(LoggedDecision(decision, record.at, record.fence, is_committed or nothing_left))
                 is_committed = True  # the one before: this one waited for its commit
         return found
 
@@ -189,13 +187,13 @@ class RecoveryLog:
         """
         self._fence = 0
         while True:
-            self._place, last = self._last()
+            self._index, last = self._last()
             self._plan = last.plan if last and last.plan else plan or {}
             fence, decided_at, is_settled = (
                 (last.fence + 1, last.decided_at, last.is_settled) if last else (1, 0, False)
             )
             try:
-                decision = self._decision(decided_at, self._place)
+                decision = self._decision(decided_at, self._index)
                 if decision:  # who made it may have died before it was synced, and from here on we go by it
                     self._store.sync(self._path(decided_at), "read the recovery log")
                 self._append(self._record("opened", fence, decided_at, is_settled, uuid4().hex))
@@ -207,7 +205,7 @@ class RecoveryLog:
     def verify(self) -> None:
         """Raises `Fenced` if somebody else has opened the log."""
         self._check_open()
-        later = self._places(after=self._place)
+        later = self._indexes(after=self._index)
         found = self._get(later[-1]) if later else None
         if later and not (found and self._is_own_settlement(found)):
             raise self._fenced(found)
@@ -230,7 +228,7 @@ class RecoveryLog:
         record = self._record("decided", self._fence, 0, False, decision.id, body)
         self._append(replace(record, plan=next_plan))
         self._plan = next_plan
-        self._decided_at, self._is_settled = self._place, False
+        self._decided_at, self._is_settled = self._index, False
         self._unremoved += 1
         if self._unremoved >= _REMOVED_EVERY:
             self._remove_old()
@@ -244,40 +242,40 @@ class RecoveryLog:
             self._is_settled = True
             self._remove_old()  # a run of a few epochs removes nothing otherwise
 
-    def tell_stuck(self, epoch: int, sinks: Mapping[str, str]) -> None:
+    def record_stuck(self, epoch: int, sinks: Mapping[str, str]) -> None:
         """Why sinks have not committed the last decision yet, for people who look; nobody goes by it."""
-        told = {"fence": self._fence, "epoch": epoch, "sinks": dict(sinks)}
+        report = {"fence": self._fence, "epoch": epoch, "sinks": dict(sinks)}
         with suppress(Transient):
-            self._store.put(self._stuck, to_json(told).encode(), "write the recovery log")
+            self._store.put(self._stuck, to_json(report).encode(), "write the recovery log")
 
     def stuck(self) -> dict[str, str]:
-        """The same, of who has the log now."""
+        """Returns why sinks have not committed, as recorded by whoever has the log now."""
         try:
-            told: JsonObject = json.loads(self._store.get(self._stuck, "read the recovery log"))
+            report: JsonObject = json.loads(self._store.get(self._stuck, "read the recovery log"))
         except (NoSuchObject, ValueError):
             return {}
         now = self.read()
         if now.decision is None or now.is_settled:
             return {}
-        is_current = (told.get("fence"), told.get("epoch")) == (now.fence, now.decision.epoch)
-        return dict(told.get("sinks", {})) if is_current else {}
+        is_current = (report.get("fence"), report.get("epoch")) == (now.fence, now.decision.epoch)
+        return dict(report.get("sinks", {})) if is_current else {}
 
-    def tell_failure(self, message: str) -> None:
+    def record_failure(self, message: str) -> None:
         """Why an attempt to run has failed, for people who look; nobody goes by it. Empty: none has."""
         with suppress(HeadraceError):
             last = self.read().decision
-            told = {"at": _now(), "after": last.id if last else "", "message": message}
-            self._store.put(self._failure, to_json(told).encode(), "write the recovery log")
+            report = {"at": _now(), "after": last.id if last else "", "message": message}
+            self._store.put(self._failure, to_json(report).encode(), "write the recovery log")
 
     def failure(self) -> str:
         """The last one, and when, if no epoch was decided since; or nothing."""
         try:
-            told: JsonObject = json.loads(self._store.get(self._failure, "read the recovery log"))
+            report: JsonObject = json.loads(self._store.get(self._failure, "read the recovery log"))
         except (NoSuchObject, ValueError):
             return ""
         last = self.read().decision
-        is_current = told.get("message") and told.get("after") == (last.id if last else "")
-        return f"{told['at']}: {told['message']}" if is_current else ""
+        is_current = report.get("message") and report.get("after") == (last.id if last else "")
+        return f"{report['at']}: {report['message']}" if is_current else ""
 
     def _check_open(self) -> None:
         if not self._fence:
@@ -298,23 +296,23 @@ class RecoveryLog:
         what = "write the recovery log"
         reached(f"{self._prefix} writing {record.kind}")
         while True:
-            place = self._place + 1
+            index = self._index + 1
             try:
-                self._store.create(self._path(place), record.encode(), what)
+                self._store.create(self._path(index), record.encode(), what)
             except NoSuchObject:  # removed as soon as it was put: it was far behind
                 raise self._fenced(None) from None
             except ObjectExists:
-                found = self._get(place)
+                found = self._get(index)
                 if found is not None and self._is_own_settlement(found) and found.id != record.id:
-                    self._place = place  # its answer was lost
+                    self._index = index  # its answer was lost
                     continue
                 if found is None or found.id != record.id:
                     raise self._fenced(found) from None
             break
-        later = self._places(after=place)
+        later = self._indexes(after=index)
         if later:
             raise self._fenced(self._get(later[-1]))
-        self._place = place
+        self._index = index
         reached(f"{self._prefix} wrote {record.kind}")
 
     def _is_own_settlement(self, record: _Record) -> bool:
@@ -329,39 +327,39 @@ class RecoveryLog:
         )
 
     def _last(self) -> tuple[int, _Record | None]:
-        """The last place that is taken, and the last record that was not cut off.
+        """Returns the last index that is taken, and the last record that was not cut off.
 
         One that was, by the machine's stop, was never told of to anybody.
         """
-        places = self._places()
-        for place in reversed(places):
-            record = self._get(place)
+        indexes = self._indexes()
+        for index in reversed(indexes):
+            record = self._get(index)
             if record is not None:
                 if record.kind == "decided":
-                    record = replace(record, decided_at=place)
-                return places[-1], record
-        return (places[-1] if places else 0), None
+                    record = replace(record, decided_at=index)
+                return indexes[-1], record
+        return (indexes[-1] if indexes else 0), None
 
-    def _decision(self, place: int, last: int) -> Decision | None:
-        """The one at a place, where the log ended at another when that was read."""
-        if not place:
+    def _decision(self, index: int, last: int) -> Decision | None:
+        """Returns the decision at an index; `last` is where the log ended when that was read."""
+        if not index:
             return None
-        record = self._get(place)
+        record = self._get(index)
         # A folder that changes while it is listed may show nothing of what came and went meanwhile. But of
         # what came before the last record was removed nothing had gone.
-        if record is None and (self._places(after=last) or last not in self._places()):
+        if record is None and (self._indexes(after=last) or last not in self._indexes()):
             raise _Overtaken
         if record is None or record.decision is None:
             raise ConfigError(
-                f"{self} has lost its record {place}, which says what was decided last: restore it from a "
+                f"{self} has lost its record {index}, which says what was decided last: restore it from a "
                 "backup, or start under another name with other tables"
             )
         return Decision(**record.decision, id=record.id)
 
-    def _get(self, place: int) -> _Record | None:
+    def _get(self, index: int) -> _Record | None:
         """None if it is not there, or was cut off."""
         try:
-            data = self._store.get(self._path(place), "read the recovery log")
+            data = self._store.get(self._path(index), "read the recovery log")
         except NoSuchObject:
             return None
         if not data.endswith(b"}\n"):
@@ -376,12 +374,12 @@ class RecoveryLog:
             version = _VERSION
         if version not in _VERSIONS:
             raise ConfigError(f"{self} was written by another version ({version!r}): upgrade this one")
-        raise ConfigError(f"{self}: record {place} is damaged: restore it from a backup")
+        raise ConfigError(f"{self}: record {index} is damaged: restore it from a backup")
 
     def __str__(self) -> str:
         return f"the recovery log {self._store.url} {self._prefix}"
 
-    def _places(self, after: int = 0) -> list[int]:
+    def _indexes(self, after: int = 0) -> list[int]:
         offset = self._path(after) if after else None
         paths = self._store.list(self._prefix, "read the recovery log", after=offset)
         return [int(path[-25:-5]) for path in paths if _NAME.fullmatch(path.removeprefix(f"{self._prefix}/"))]
@@ -389,10 +387,10 @@ class RecoveryLog:
     def _remove_old(self) -> None:
         self._unremoved = 0
         with cleaning_up(f"remove old records of {self}"):
-            for place in self._places():
-                if place >= self._decided_at - _KEPT:
+            for index in self._indexes():
+                if index >= self._decided_at - _KEPT:
                     return
-                self._store.remove(self._path(place), "remove old records of the recovery log")
+                self._store.remove(self._path(index), "remove old records of the recovery log")
 
     @property
     def _stuck(self) -> str:
@@ -402,8 +400,8 @@ class RecoveryLog:
     def _failure(self) -> str:
         return f"{self._prefix}/failure.json"
 
-    def _path(self, place: int) -> str:
-        return f"{self._prefix}/{place:020}.json"
+    def _path(self, index: int) -> str:
+        return f"{self._prefix}/{index:020}.json"
 
 
 def _now() -> str:
@@ -411,7 +409,7 @@ def _now() -> str:
 
 
 def with_evidence(decision: Decision, before: Decision | None) -> Decision:
-    """The same, with what its sinks have got up to it, given the decision before it."""
+    """Adds what its sinks have got up to this decision, given the decision before it."""
     found: dict[str, JsonObject] = {}
     if before is not None:
         for name, (_, handle) in last_rows(before).items():
@@ -437,8 +435,8 @@ def last_rows(decision: Decision | None) -> dict[str, tuple[int, JsonObject]]:
     }
 
 
-def standing(past: Sequence[Past]) -> list[Decision]:
-    """Those that are committed and were not taken back, the earliest first; `past` has the latest first."""
+def effective_decisions(past: Sequence[LoggedDecision]) -> list[Decision]:
+    """Returns those committed and not taken back, the earliest first; `past` has the latest first."""
     found: dict[int, Decision] = {}
     at_most: int | None = None
     for one in past:

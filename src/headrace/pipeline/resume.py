@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.errors import CheckpointConflict, ConfigError
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint
-from headrace.pipeline.spark_checkpoint import CheckpointFolder
+from headrace.spark.checkpoint import CheckpointFolder
 
 LinkOf = Callable[[int], str | None]
 """The link of an epoch that stands in the log; empty if it has none, None if the log does not tell."""
@@ -19,13 +19,14 @@ LinkOf = Callable[[int], str | None]
 
 @dataclass(frozen=True)
 class ResumePlan:
-    """What to do before the query starts."""
+    """The epochs to finish, and what has to be put right, before the query starts."""
 
     lineage: str
     done: RuntimeCheckpoint
     """The last epoch that is done everywhere; the next one is run, or run again."""
     offsets: Mapping[int, str] = field(default_factory=dict)
-    """What Spark's folder has to say of `done`, the epoch before it, and the next one if that was begun."""
+    """Offset-log entries that the checkpoint directory must hold: of `done`, of the epoch before it, and of
+    the next one if that was begun."""
     ahead: RuntimeCheckpoint | None = None
     """The epoch after `done`, if shards have committed it: it has to be run again as it was."""
     moves_log: str = ""
@@ -84,7 +85,7 @@ def reconcile_sinks(
     went_back: bool = False,
     link_of: LinkOf = lambda _: None,
 ) -> Sequence[RuntimeCheckpoint] | None:
-    """What to take for the endpoint's checkpoints, where sinks tell what readers see of each of them.
+    """Returns what to take for the endpoint's checkpoints, where sinks tell what readers see of each of them.
 
     The log outranks sinks, and refuses those that know more than it does. A log that was lost is made anew
     from them if they agree: one that stands before the others may have had no rows, or may have been about to

@@ -13,29 +13,29 @@ from typing import TYPE_CHECKING, Protocol
 
 from headrace.errors import ConfigError, Fenced, HeadraceError, Transient
 from headrace.ingest.iceberg.settings import CatalogSettings, missing_file
-from headrace.pipeline.coordinator import Patience
-from headrace.pipeline.dead_letters import make_dead_letter_sink
-from headrace.pipeline.folders import refuse_folders
+from headrace.pipeline.coordinator import RetryPolicy
+from headrace.pipeline.dead_letters.sink import make_dead_letter_sink
 from headrace.pipeline.guarantee import Compiled, compile_guarantee, refuse_above, without_topic_ids
-from headrace.pipeline.kafka_groups import KafkaGroups
-from headrace.pipeline.kafka_offsets import has_topic_id
 from headrace.pipeline.pipeline import Pipeline
-from headrace.pipeline.places import check_state, checkpoint_folder, open_recovery_log
-from headrace.pipeline.planning import Planned, apply, plan
+from headrace.pipeline.plan import Planned, apply, needs, plan
 from headrace.pipeline.progress import EpochProgress
-from headrace.pipeline.session import make_session
 from headrace.pipeline.settings import (
     CollectionSource,
+    FormatSource,
     KafkaSource,
     MaterializationSettings,
     PipelineSettings,
     Profile,
+    Source,
 )
-from headrace.pipeline.sources import STARTS, Reading, open_sources, table_of
-from headrace.pipeline.spark_catalogs import own_session
-from headrace.pipeline.spark_checkpoint import read_offsets
-from headrace.pipeline.spark_failures import failure_of
-from headrace.pipeline.spark_needs import needs
+from headrace.pipeline.sources.kafka_groups import KafkaGroups
+from headrace.pipeline.sources.kafka_offsets import has_topic_ids
+from headrace.pipeline.sources.streams import STARTS, OpenedSource, open_sources, table_of
+from headrace.pipeline.state_paths import check_state, checkpoint_folder, open_recovery_log, refuse_folders
+from headrace.spark.catalogs import own_session
+from headrace.spark.checkpoint import read_offsets
+from headrace.spark.errors import failure_of
+from headrace.spark.session import make_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY = 0.5
-PATIENCE = Patience(first_pause=1.0, longest_pause=30.0)
+RETRY_POLICY = RetryPolicy(first_pause=1.0, longest_pause=30.0)
 ATTEMPTS = 8
 """How often in a row a materialization that is to end may fail; with the pauses, a minute and a half."""
 
@@ -55,7 +55,7 @@ class Reporter(Protocol):
         """Before the start: what is guaranteed, and what will be done to the endpoint."""
 
     def state(self, name: str, text: str) -> None:
-        """What a materialization is doing now."""
+        """The state that a materialization is in now."""
 
     def failed(self, name: str, error: HeadraceError) -> None:
         """A materialization has ended, and not by itself."""
@@ -78,14 +78,14 @@ class Runner:
         self,
         settings: PipelineSettings,
         reporter: Reporter,
-        patience: Patience = PATIENCE,
+        retry_policy: RetryPolicy = RETRY_POLICY,
         attempts: int = ATTEMPTS,
         adopts: Collection[str] = (),
         accepts_loss: Collection[str] = (),
     ) -> None:
         self._settings, self._reporter = settings, reporter
         self._adopts, self._accepts_loss = adopts, accepts_loss
-        self._patience, self._attempts = patience, attempts
+        self._retry_policy, self._attempts = retry_policy, attempts
         self._stopping = threading.Event()
         self._running: dict[str, Pipeline] = {}
         self.failures: dict[str, HeadraceError] = {}
@@ -142,7 +142,7 @@ class Runner:
         self, spark: SparkSession, one: MaterializationSettings, planned: Planned, compiled: Compiled
     ) -> None:
         """Until it has ended, or nothing helps: an error that stays, too many attempts, or being stopped."""
-        pauses, failed = self._patience.pauses(), 0
+        pauses, failed = self._retry_policy.pauses(), 0
         epochs = 0
 
         def on_epoch(progress: EpochProgress) -> None:
@@ -156,7 +156,7 @@ class Runner:
                 self._try_once(spark, one, planned, compiled, on_epoch)
             except Transient as error:
                 if epochs:
-                    pauses, failed = self._patience.pauses(), 0
+                    pauses, failed = self._retry_policy.pauses(), 0
                 failed += 1
                 if one.trigger.once and failed >= self._attempts:
                     self._end(one.name, error, f"gave up after {failed} attempts: {error.message}")
@@ -182,9 +182,9 @@ class Runner:
         self._reporter.failed(name, error)
 
     def _tell_failure(self, name: str, message: str) -> None:
-        """For `headrace status`."""
+        """Records why an attempt failed, for `headrace status`."""
         with suppress(HeadraceError):
-            open_recovery_log(self._settings, name).tell_failure(message)
+            open_recovery_log(self._settings, name).record_failure(message)
 
     def _try_once(
         self,
@@ -194,7 +194,7 @@ class Runner:
         compiled: Compiled,
         on_epoch: Callable[[EpochProgress], None],
     ) -> None:
-        """As `_run_once`, but that what Spark or a catalog raises is one of our errors."""
+        """Runs once, and translates what Spark or a catalog raises into one of our errors."""
         try:
             self._run_once(spark, one, planned, compiled, on_epoch)
         except HeadraceError:
@@ -229,26 +229,26 @@ class Runner:
 
             def recovered() -> None:
                 if recovery_log.failure():
-                    recovery_log.tell_failure("")
+                    recovery_log.record_failure("")
 
             def after(progress: EpochProgress) -> None:
                 on_epoch(progress)
                 groups.follow(read_offsets(folder, progress.epoch))
 
             starts = recovery_log.read().plan.get(STARTS)
-            readings = open_sources(spark, one, self._settings.catalog, starts, accepts_loss)
+            opened_sources = open_sources(spark, one, self._settings.catalog, starts, accepts_loss)
             pipeline = Pipeline(
                 spark,
                 one,
                 planned,
-                readings,
+                opened_sources,
                 recovery_log,
                 folder,
                 dead_letters,
                 forgets=self._settings.profile is Profile.DEV_LOCAL,
                 adopts=one.name in self._adopts,
                 accepts_loss=accepts_loss,
-                refuse_weaker=lambda: self._check_topic_ids(one, compiled, readings),
+                refuse_weaker=lambda: self._check_topic_ids(one, compiled, opened_sources),
                 on_recovered=recovered,
                 on_epoch=after,
                 observe=lambda step: self._reporter.step(one.name, step),
@@ -263,16 +263,16 @@ class Runner:
                 del self._running[one.name]
 
     def _check_topic_ids(
-        self, one: MaterializationSettings, compiled: Compiled, readings: Sequence[Reading]
+        self, one: MaterializationSettings, compiled: Compiled, opened_sources: Sequence[OpenedSource]
     ) -> None:
         """Lowers the guarantee, or refuses, where brokers cannot tell a topic from another of its name."""
         sources = [binding.source for binding in one.bindings]
-        topics = [
-            source.topic
-            for source, reading in zip(sources, readings, strict=True)
-            if isinstance(source, KafkaSource) and not has_topic_id(reading.incarnation())
+        without = [
+            source
+            for source, opened in zip(sources, opened_sources, strict=True)
+            if _reads_topics(source) and not has_topic_ids(opened.incarnation())
         ]
-        lowered = without_topic_ids(compiled, topics)
+        lowered = without_topic_ids(compiled, without)
         refuse_above(one, lowered)
         if lowered != compiled:
             self._reporter.planned(one.name, lowered, "")
@@ -292,9 +292,14 @@ class Runner:
         return True
 
     def _missing(self, spark: SparkSession, source: CollectionSource, catalog: CatalogSettings) -> str:
-        """What is not there yet of a collection that is to be read; empty if everything is."""
+        """Says what is not there yet of a collection that is to be read; empty if everything is."""
         if problem := missing_file(catalog):
             return problem
         if spark.catalog.tableExists(table_of(source, catalog)):
             return ""
         return f"collection {source.collection!r} has no table yet: write to it first"
+
+
+def _reads_topics(source: Source) -> bool:
+    is_format = isinstance(source, FormatSource) and source.format.lower() == "kafka"
+    return is_format or isinstance(source, KafkaSource)

@@ -15,6 +15,7 @@ from typing import Any
 
 from headrace.errors import ConfigError
 from headrace.model.checkpoints import START, JsonObject
+from headrace.spark.checkpoint import OffsetEntry
 
 _VERSION = 2
 _VERSIONS = (1, 2)
@@ -25,7 +26,7 @@ _MARK = "taken_over"
 class RuntimeCheckpoint:
     materialization: str
     lineage: str
-    """Of the query that wrote it: epochs are numbered anew in another one."""
+    """Identifies the query that wrote it: epochs are numbered anew in another one."""
     epoch: int
     """-1: before the first."""
     sources: tuple[str, ...] = ()
@@ -36,7 +37,7 @@ class RuntimeCheckpoint:
     incarnations: tuple[str, ...] = ()
     """Which one of those that go by its name each source is; empty: it was not kept."""
     link: str = ""
-    """Of the history that the epoch ends; empty: it was not kept."""
+    """Identifies the history that the epoch ends; empty: it was not kept."""
     version: int = _VERSION
 
     def to_json(self) -> JsonObject:
@@ -62,14 +63,13 @@ class RuntimeCheckpoint:
         text = (self.offsets or {}).get(epoch)
         if text is None:
             return None
-        lines = text.splitlines()[2:]
-        if index >= len(lines):
-            raise ConfigError(f"epoch {epoch} had {len(lines)} bindings, and this one was not there")
-        found: JsonObject | None = None if lines[index] == "-" else json.loads(lines[index])
-        return found
+        entry = OffsetEntry(text)
+        if index >= len(entry.sources):
+            raise ConfigError(f"epoch {epoch} had {len(entry.sources)} bindings, and this one was not there")
+        return entry.position(index)
 
     def linked_to(self, previous: str) -> RuntimeCheckpoint:
-        """The same, with its link, given that of the epoch before; empty if there is none, or it has none.
+        """Adds its link, given that of the epoch before; empty if there is none, or it has none.
 
         It depends on nothing but what the epoch is: one that is run again has the same link.
         """
@@ -79,8 +79,8 @@ class RuntimeCheckpoint:
 
 
 def read_checkpoint(raw: JsonObject, name: str, where: str) -> RuntimeCheckpoint:
-    """One that an endpoint or a recovery log of the materialization `name` has kept; `where` says which."""
-    raw = unmarked(raw)
+    """Reads one that an endpoint or a recovery log of materialization `name` kept; `where` says which."""
+    raw = without_takeover_marker(raw)
     if not raw:
         return RuntimeCheckpoint(name, "", -1)
     try:
@@ -109,12 +109,12 @@ def read_checkpoint(raw: JsonObject, name: str, where: str) -> RuntimeCheckpoint
     return checkpoint
 
 
-def marked(checkpoint: JsonObject, mark: str) -> JsonObject:
-    """The same place, but not the same checkpoint to whoever compares: `ConnectorSink.take_over` says why."""
-    return {**checkpoint, _MARK: mark}
+def with_takeover_marker(checkpoint: JsonObject, marker: str) -> JsonObject:
+    """Marks a checkpoint so that it compares unequal, for `ConnectorSink.fence_previous_tasks`."""
+    return {**checkpoint, _MARK: marker}
 
 
-def unmarked(checkpoint: JsonObject) -> JsonObject:
+def without_takeover_marker(checkpoint: JsonObject) -> JsonObject:
     return {key: value for key, value in checkpoint.items() if key != _MARK}
 
 

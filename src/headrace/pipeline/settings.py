@@ -1,19 +1,22 @@
-"""What a pipeline is told to do, as plain values; a `headrace.yaml` and `headrace.materialize` make them."""
+"""The settings of a pipeline, as plain values; a `headrace.yaml` and `headrace.materialize` make them."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.model.collections import Collection
-from headrace.pipeline.session import SparkSettings
+from headrace.model.materializations import Binding, Materialization
+from headrace.spark.session import SparkSettings
 
 
 class Guarantee(StrEnum):
-    """From the weakest to the strongest."""
+    """How often a row may take effect, from the weakest promise to the strongest."""
 
     AT_MOST_ONCE = "at-most-once"
     AT_LEAST_ONCE = "at-least-once"
@@ -23,7 +26,7 @@ class Guarantee(StrEnum):
 
 
 class Profile(StrEnum):
-    """What the state of a pipeline survives."""
+    """How much the state of a pipeline survives."""
 
     DEV_LOCAL = "dev-local"
     """Nothing."""
@@ -34,7 +37,7 @@ class Profile(StrEnum):
 
 
 class Action(StrEnum):
-    """What happens to a row that a rule finds wrong."""
+    """How a row is treated that a rule finds wrong."""
 
     DROP = "drop"
     """It goes to the dead letters."""
@@ -112,7 +115,7 @@ class BindingSettings:
     exclude: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
     invalid: Action = Action.FAIL
-    """What happens to a row that is not what the collection's schema says; not WARN."""
+    """How a row is treated that is not what the collection's schema says; not WARN."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +127,9 @@ class DeadLetterSettings:
     location: str = ""
     """A folder's URL, a table's name in the catalog, or a topic."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of the format and of its storage."""
+    """Options of the format and of its storage."""
     shared: bool = False
-    """As of a sink."""
+    """Whether all hosts share the location, as of a sink."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,7 @@ class SinkSettings:
     targets: tuple[SinkTarget | None, ...]
     """For each binding; None for one that does not go there."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of the format and of its storage."""
+    """Options of the format and of its storage."""
     shared: bool = False
     """Whether its folders are the same on all hosts, and survive any of them."""
 
@@ -167,19 +170,19 @@ class Trigger:
 
 @dataclass(frozen=True)
 class Limits:
-    """What an epoch may take from each source; 0 for no limit."""
+    """How much an epoch may take from each source; 0 for no limit."""
 
     rows: int = 0
     files: int = 0
-    """Of a collection."""
+    """Files of a collection."""
 
 
 @dataclass(frozen=True)
 class ConnectorTls:
-    """What a connector that serves gRPC is known by, and we to it; in PEM, so that workers need no files."""
+    """Certificates by which we and a connector over gRPC know each other; as PEM: workers need no files."""
 
     roots: bytes | None = None
-    """Of the authorities that its certificate may be of; those of the machine if None."""
+    """Certificates of the authorities that it may be signed by; those of the machine if None."""
     certificate: bytes | None = None
     key: bytes | None = field(default=None, repr=False)
 
@@ -192,7 +195,7 @@ class MaterializationSettings:
     endpoint: Mapping[str, Any] = field(repr=False)
     bindings: tuple[BindingSettings, ...]
     connector_address: str = ""
-    """Of a connector that serves gRPC, in place of one that runs in Spark's own workers."""
+    """The address of a connector that serves gRPC, in place of one that runs in Spark's own workers."""
     shards: int = 1
     trigger: Trigger = Trigger()
     limits: Limits = Limits()
@@ -210,8 +213,33 @@ class PipelineSettings:
     state_url: str
     """Where recovery logs and Spark's checkpoints are: file:///folder or s3://bucket/prefix."""
     state_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Of obstore."""
+    """Options of obstore."""
     catalog: CatalogSettings | None = field(default=None, repr=False)
-    """Of collections, and of dead letters that are tables."""
+    """The catalog of collections, and of dead letters that are tables."""
     spark: SparkSettings = field(default_factory=SparkSettings)
     profile: Profile = Profile.SINGLE_NODE_DURABLE
+
+
+def definition_digest(settings: MaterializationSettings, materialization: Materialization) -> str:
+    """Another one means that an epoch that is run again may give other rows."""
+    parts = map(_parts, settings.bindings, materialization.bindings)
+    text = json.dumps(list(parts), sort_keys=True, default=_plain)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _parts(settings: BindingSettings, binding: Binding) -> dict[str, object]:
+    return {
+        "key": settings.collection.key,
+        "schema": settings.collection.schema,
+        "order_by": settings.source.order_by if isinstance(settings.source, FormatSource) else (),
+        "rules": [asdict(rule) for rule in settings.rules],
+        "invalid": settings.invalid,
+        "values": [(field.name, field.pointer) for field in binding.values],
+        "document": binding.document,
+        "delta_updates": binding.delta_updates,
+    }
+
+
+def _plain(value: object) -> object:
+    """Encodes what a rule may compare with: dates, decimals, and mappings that are no dict."""
+    return dict(value) if isinstance(value, Mapping) else str(value)

@@ -30,7 +30,7 @@ class AskedTarget:
     """A target as it was found."""
 
     where: str
-    """In words."""
+    """Describes the place in words."""
     found: Target
     wanted: Owner
     """Whose it is to be; the lineage is left out."""
@@ -47,23 +47,23 @@ def asked_targets(name: str, bindings: Sequence[Binding], validated: Validated) 
 
 @dataclass(frozen=True)
 class SinkTarget(AskedTarget):
-    """That of a sink, which says itself what it has."""
+    """A target of a sink, which says itself what it has."""
 
     committed: RuntimeCheckpoint | None = None
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What endpoint and sinks say of themselves."""
+    """The answers of endpoint and sinks about themselves."""
 
     endpoint: Sequence[RuntimeCheckpoint] | None = None
     """None if the endpoint keeps none, or its connector tells only whoever opens it."""
     targets: Sequence[AskedTarget] = ()
-    """Of the connector, as far as it says."""
+    """The connector's targets, as far as it says."""
     sinks: Sequence[SinkTarget] = ()
 
     def lineage(self, logged: RuntimeCheckpoint, planned: str) -> str:
-        """Of the epochs that come: the log's, or that of what is there if the log is new or was lost."""
+        """The lineage of the epochs that come: the log's, or that of what is there if the log is new."""
         if logged.epoch >= 0:
             return planned
         there = (*(self.endpoint or ()), *(sink.committed for sink in self.sinks))
@@ -72,7 +72,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class TargetRules:
-    """What is expected of the targets of a materialization."""
+    """Checks what endpoint and sinks say against what is expected of a materialization's targets."""
 
     name: str
     logged: RuntimeCheckpoint

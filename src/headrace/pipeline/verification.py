@@ -13,14 +13,13 @@ import pyarrow.compute as pc
 
 from headrace.errors import ConfigError, HeadraceError
 from headrace.model.checkpoints import START
-from headrace.pipeline.dead_letters import NAME as DEAD_LETTERS
-from headrace.pipeline.dead_letters import is_there, place_of
-from headrace.pipeline.places import look_at_recovery_log
-from headrace.pipeline.planning import plan, planned_sinks
-from headrace.pipeline.recovery_log import ALL, Decision, RecoveryLog, standing
+from headrace.pipeline.dead_letters.sink import NAME as DEAD_LETTERS
+from headrace.pipeline.dead_letters.sink import is_there, place_of
+from headrace.pipeline.plan import PlannedSink, plan, planned_sinks
+from headrace.pipeline.recovery_log import Decision, RecoveryLog, effective_decisions
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint, read_checkpoint
 from headrace.pipeline.settings import MaterializationSettings, PipelineSettings
-from headrace.pipeline.sink_planning import PlannedSink
+from headrace.pipeline.state_paths import open_recovery_log_for_reading
 from headrace.pipeline.targets import Asked, TargetRules, asked_targets
 from headrace.sinks.registry import find_sink
 
@@ -34,8 +33,8 @@ class Verdict:
 
 def verify(settings: PipelineSettings, one: MaterializationSettings) -> Iterator[Verdict]:
     """Reads the recovery log and the sinks, and changes nothing."""
-    recovery_log = look_at_recovery_log(settings, one.name)
-    decisions = standing(recovery_log.recent(ALL))
+    recovery_log = open_recovery_log_for_reading(settings, one.name)
+    decisions = effective_decisions(recovery_log.recent())
 
     def last() -> int:
         decision = recovery_log.read().decision
@@ -83,7 +82,7 @@ def _standing_problems(
     """Compares where the endpoint stands with the log; it commits an epoch before that is decided."""
     if before.epoch < 0:
         return  # a log that was lost is made anew from the endpoint
-    decisions = {one.epoch: one for one in standing(recovery_log.recent(ALL))}
+    decisions = {one.epoch: one for one in effective_decisions(recovery_log.recent())}
     after = _logged(recovery_log, before.materialization)
     for stand in stands:
         logged = decisions.get(stand.epoch)

@@ -16,8 +16,8 @@ sys.path[:] = [entry for entry in sys.path if not entry.endswith((".zip", ".jar"
 import pyspark.sql.pandas.serializers  # noqa: E402, F401
 from pyspark.daemon import manager  # noqa: E402
 
-import headrace.pipeline.combine_arrow  # noqa: E402
-import headrace.pipeline.shard_task  # noqa: E402
+import headrace.pipeline.combine.workers  # noqa: E402
+import headrace.pipeline.shards.task  # noqa: E402
 import headrace.sinks.file_reading  # noqa: E402
 import headrace.sinks.staged_files  # noqa: E402, F401
 

@@ -1,1 +1,1 @@
-"""The materialization protocol: its messages, their order, and how they travel."""
+"""The materialization protocol: its messages, their order, and their transports."""

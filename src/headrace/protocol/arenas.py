@@ -22,7 +22,7 @@ class ArenaWriter:
         self._size = 0
 
     def add(self, array: pa.Array) -> list[int]:
-        """Takes a binary or string array without nulls; answers its slices: one offset more than rows."""
+        """Takes a binary or string array without nulls, and returns its slices: one offset more than rows."""
         if len(array) == 0:
             return []
         _, offsets_buffer, data = array.buffers()
@@ -40,7 +40,7 @@ class ArenaWriter:
 
 
 def read_slices(arena: pa.Buffer, offsets: Iterable[int], name: str) -> pa.BinaryArray:
-    """The array that these slices of an arena are; it shares the arena's memory."""
+    """Returns the array that these slices of an arena represent; it shares the arena's memory."""
     bounds = np.array(offsets, dtype=np.int64)
     if len(bounds) == 0:
         return pa.array([], type=pa.binary())

@@ -1,7 +1,7 @@
 """The pipe between a runtime and a connector: one bounded queue each way, under one lock.
 
-Every transport ends in a channel. In process, the two sides share one. Over gRPC each process has its
-own, and threads carry what is put in at one side to the other.
+Every transport ends in a channel. In process, the two sides share one. Over gRPC each process has its own,
+and threads move messages from one to the other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class _Queue:
 
 
 class Channel:
-    """Requests one way, responses the other; either side can end its own, and an error ends both."""
+    """Carries requests one way and responses the other. Either side can end its own direction, and an error
+    ends both."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -65,7 +66,7 @@ class Channel:
             self._changed.notify_all()
 
     def get_request(self) -> object | None:
-        """The next request; `None` once the runtime has ended its side."""
+        """Returns the next request, or `None` once the runtime has ended its side."""
         with self._changed:
             while not self._requests.items and not self._requests.closed and not self._error:
                 self._changed.wait()
@@ -74,9 +75,9 @@ class Channel:
             return self._pop(self._requests.items)
 
     def get_response(self) -> object | None:
-        """The next response; `None` once the connector has ended its side.
+        """Returns the next response, or `None` once the connector has ended its side.
 
-        What the connector said before it failed is still delivered: it may be a StartedCommit.
+        Responses that the connector sent before it failed are still delivered: one may be a StartedCommit.
         """
         with self._changed:
             while not self._waiting_response and not self._responses.closed and not self._error:
@@ -104,7 +105,8 @@ class Channel:
             self._on_failure()
 
     def on_failure(self, call: Callable[[], object]) -> None:
-        """For whoever waits for something other than this channel, and must be told."""
+        """Registers a callback for code that waits for something other than this channel, and must be
+        woken."""
         self._on_failure = call
 
     @property

@@ -1,4 +1,4 @@
-"""What a connector is, and what the runtime's side of one looks like."""
+"""The contract of a connector, and the runtime's view of one."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Connector(ABC):
 
     @abstractmethod
     def spec(self, request: Spec) -> Specified:
-        """Says what a user has to configure.
+        """Returns what a user has to configure.
 
-        Called at any time, as often as somebody wants to know; must not touch the endpoint.
+        Called at any time, any number of times; must not touch the endpoint.
         """
 
     @abstractmethod
     def validate(self, request: Validate) -> Validated:
-        """Says for each field of each binding whether it can, should or must be stored, and why.
+        """Returns for each field of each binding whether it can, should or must be stored, and why.
 
         Called before `apply` whenever the configuration or a schema has changed, and possibly many times
         for one that is never applied. It connects and looks, and must change nothing. A configuration
@@ -41,9 +41,9 @@ class Connector(ABC):
     def apply(self, request: Apply) -> Applied:
         """Makes the endpoint ready: creates tables, adds columns.
 
-        Called before every start, with the fields already chosen, and again after a crash at any point of
-        it: do all or nothing, and nothing where all is there. With `dry_run` only say what would be done.
-        Transactions of an older version may still be running meanwhile.
+        Called before every start, with the fields already chosen, and again after a crash at any point of it:
+        do all or nothing, and nothing if everything is there already. With `dry_run` only report what would
+        be done. Transactions of an older version may still be running meanwhile.
         """
 
     @abstractmethod
@@ -51,18 +51,18 @@ class Connector(ABC):
         """Serves one stream of transactions, from Open to the end of the stream.
 
         Called once per stream, on a thread of its own; compose it from `headrace.protocol.loop`. Several
-        streams of one materialization run at once, each for its own range of keys. An older stream for
-        the same keys may still be alive somewhere, unaware that it was replaced: a connector that keeps
-        the runtime checkpoint itself must fence it off. The stream can break at any point without notice;
-        whatever StartCommit did not come for must then have no effect.
+        streams of one materialization run at once, each for its own range of keys. An older stream for the
+        same keys may still be alive somewhere, unaware that it was replaced: a connector that keeps the
+        runtime checkpoint itself must fence it off. The stream can break at any point without notice; a
+        transaction whose StartCommit has not arrived must then have no effect.
 
-        Not guaranteed: that a transaction is not empty, that `exists` is true for a row that is there
-        (the runtime skips loads where the schema makes them needless), or that Acknowledge ever comes.
+        Not guaranteed: that a transaction is not empty, that `exists` is true for a row that is there (the
+        runtime skips loads that the schema makes unnecessary), or that Acknowledge ever comes.
         """
 
 
 class ConnectorClient(Protocol):
-    """A connector as the runtime sees it, wherever it runs."""
+    """A connector as the runtime sees it, in whatever process it runs."""
 
     def spec(self, request: Spec) -> Specified: ...
 
@@ -74,7 +74,8 @@ class ConnectorClient(Protocol):
 
 
 def serve_transactions(connector: Connector, channel: Channel) -> None:
-    """Runs a connector's loop at its end of a channel, and ends the channel as the loop ended."""
+    """Runs a connector's loop at its end of a channel, and ends the channel in the same way, cleanly or with
+    the error."""
     try:
         connector.transactions(ConnectorStream(channel))
     except StreamEnded:

@@ -15,7 +15,7 @@ from headrace.protocol.stream import RuntimeStream
 
 @contextmanager
 def _as_over_a_wire() -> Iterator[None]:
-    """Whatever a connector raises is one of our errors, as with every other transport."""
+    """Turns whatever a connector raises into one of our errors, as every other transport does."""
     try:
         yield
     except Exception as error:
@@ -23,7 +23,7 @@ def _as_over_a_wire() -> Iterator[None]:
 
 
 class InProcess:
-    """A connector of this process, for a runtime of this process."""
+    """A connector of this process, for a runtime in the same process."""
 
     def __init__(self, connector: Connector) -> None:
         self._connector = connector

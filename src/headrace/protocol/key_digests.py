@@ -1,4 +1,4 @@
-"""Which keys a transaction has seen, at 16 bytes a key however long the keys are.
+"""Remembers the keys that a transaction has seen, with 16 bytes per key however long the keys are.
 
 The protocol allows a key once in a transaction. To hold both sides to that, each remembers a 128-bit
 digest of every key, in sorted arrays that are merged as they grow, so a transaction of millions of keys
@@ -60,10 +60,11 @@ class _Run:
         return len(self.digests)
 
     def find(self, digests: KeyDigests) -> tuple[Bools, Positions]:
-        """Whether each digest is here, and where. Sorted ones are looked up several times as fast."""
+        """Returns whether each digest is here, and where. Sorted digests are looked up several times
+        faster."""
         high, low, last = self.digests.high, self.digests.low, len(self) - 1
         at = np.minimum(np.searchsorted(high, digests.high), last)
-        # Of two keys that share a high half, the one that is looked for may come second.
+        # If two keys share a high half, the wanted one may be the second.
         while (passing := (high[at] == digests.high) & (low[at] != digests.low) & (at < last)).any():
             at[passing] += 1
         found = (high[at] == digests.high) & (low[at] == digests.low)
@@ -85,7 +86,7 @@ class SeenKeys:
         self._runs: list[_Run] = []
 
     def add(self, digests: KeyDigests) -> int | None:
-        """Remembers the keys; or says the position of one that was there already, and remembers none."""
+        """Remembers the keys, or returns the position of one that was there already, and remembers none."""
         if len(digests) == 0:
             return None
         order = _sorted_order(digests)
@@ -103,7 +104,7 @@ class SeenKeys:
         return None
 
     def mark(self, digests: KeyDigests) -> tuple[int | None, int | None]:
-        """Marks the keys; or says the position of one that is not here, or of one marked already."""
+        """Marks the keys, or returns the position of one that is not here or was marked already."""
         order = _sorted_order(digests)
         ordered = digests.take(order)
         known = np.zeros(len(ordered), dtype=np.bool_)
@@ -130,7 +131,7 @@ def _sorted_order(digests: KeyDigests) -> Positions:
 
 
 def _same_as_before(ordered: KeyDigests) -> Bools:
-    """Which digests equal the one before them."""
+    """Returns which digests equal the one before them."""
     same = np.zeros(len(ordered), dtype=np.bool_)
     same[1:] = (ordered.high[1:] == ordered.high[:-1]) & (ordered.low[1:] == ordered.low[:-1])
     return same

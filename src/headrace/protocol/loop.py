@@ -39,7 +39,8 @@ log = logging.getLogger(__name__)
 
 
 class StreamEnded(Exception):
-    """The runtime ended the stream where it may; it unwinds a connector's loop and is not an error."""
+    """The runtime ended the stream where that is allowed. The exception unwinds a connector's loop and is not
+    an error."""
 
 
 def accept_open(stream: ConnectorStream) -> Open:
@@ -49,20 +50,21 @@ def accept_open(stream: ConnectorStream) -> Open:
 
 
 def accept_acknowledge(stream: ConnectorStream) -> bool:
-    """Reads the Acknowledge that begins a transaction; False at the end of the stream."""
+    """Reads the Acknowledge that begins a transaction. Returns False at the end of the stream."""
     request = _receive(stream)
     assert request is None or isinstance(request, Acknowledge)
     return request is not None
 
 
 def loads(stream: ConnectorStream) -> Iterator[Load]:
-    """The transaction's loads. Ends at Flush, which never comes before Acknowledged was sent."""
+    """Yields the transaction's loads. Ends at Flush, which never comes before Acknowledged was sent."""
     while isinstance(request := _next(stream), Load):
         yield request
 
 
 def stores(stream: ConnectorStream) -> Iterator[Store]:
-    """The transaction's stores. Ends at StartCommit; then `stream.runtime_checkpoint` is its checkpoint."""
+    """Yields the transaction's stores. Ends at StartCommit; then `stream.runtime_checkpoint` is its
+    checkpoint."""
     while isinstance(request := _next(stream), Store):
         yield request
 

@@ -1,8 +1,8 @@
 """The messages of the materialization protocol.
 
-Messages of the runtime are imperative (`Load`); a connector's answers are in the past tense (`Loaded`).
-Rows travel as Arrow columns: a `RecordBatch` of the key's fields, one of the other fields, and the
-documents as JSON text. What goes over a wire is made of these in `protocol.grpc`.
+Messages of the runtime are imperative (`Load`); a connector's answers are in the past tense (`Loaded`). Rows
+travel as Arrow columns: a `RecordBatch` of the key's fields, one of the other fields, and the documents as
+JSON text. `protocol.grpc` converts them to and from their wire format.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ MAX_DOCUMENT_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Spec:
-    """Asks what the connector needs to be configured."""
+    """Asks what must be configured for the connector."""
 
     endpoint: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What is known of the endpoint's configuration so far; may be partial."""
+    """The part of the endpoint's configuration that is known so far."""
 
 
 @dataclass(frozen=True)
 class Specified:
     endpoint_schema: JsonObject
-    """JSON schema of the endpoint configuration: where it is and how to sign in."""
+    """JSON schema of the endpoint configuration, such as the address and the credentials."""
     resource_schema: JsonObject
     """JSON schema of the resource configuration of each binding, such as a table's name."""
     documentation_url: str
@@ -49,13 +49,13 @@ class ValidateBinding:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """What the collection offers to be stored, the keys first."""
+        """Returns the fields that the collection offers, the keys first."""
         return self.collection.fields
 
 
 @dataclass(frozen=True)
 class Validate:
-    """Asks whether this configuration can work, given what the endpoint holds now."""
+    """Asks whether this configuration can work, given what the endpoint contains now."""
 
     name: str
     endpoint_type: str
@@ -67,13 +67,13 @@ class ConstraintKind(StrEnum):
     REQUIRED = "required"
     """The field must be stored."""
     RECOMMENDED = "recommended"
-    """Stored unless the user says otherwise."""
+    """The field is stored unless the user excludes it."""
     OPTIONAL = "optional"
-    """Stored only if the user asks for it."""
+    """The field is stored only if the user includes it."""
     FORBIDDEN = "forbidden"
     """The endpoint cannot store a field of this name or kind at all."""
     INCOMPATIBLE = "incompatible"
-    """What the endpoint holds already rules this field out; it says what would have to change."""
+    """What the endpoint already contains rules this field out. The reason says what would have to change."""
 
     @property
     def can_be_stored(self) -> bool:
@@ -87,70 +87,73 @@ class Constraint:
 
 
 class Delivery(StrEnum):
-    """What becomes of a transaction that the runtime sends again after a crash of either side."""
+    """The effect of a transaction that the runtime sends again after a crash of either side."""
 
     REPEATED = "repeated"
-    """It takes effect again, or nobody knows."""
+    """It takes effect again, or that is unknown."""
     REWRITTEN = "rewritten"
     """Its rows are written again with the values that they have; a stream that was replaced writes none."""
     STAGED = "staged"
     """It takes effect once, by the connector checkpoint and for as long as the runtime has that."""
     TRANSACTIONAL = "transactional"
-    """It takes effect once: the endpoint commits runtime checkpoint and rows as one, and keeps a fence."""
+    """It takes effect once: the endpoint commits runtime checkpoint and rows atomically, and keeps a
+    fence."""
 
 
 class Survival(StrEnum):
     """The failures that committed rows of an endpoint survive."""
 
     UNSAID = "unsaid"
-    """The connector does not say."""
+    """The connector does not declare it."""
     NOTHING = "nothing"
     """A crash of the endpoint may lose them."""
     PROCESS = "process"
-    """A restart of the endpoint, and not the loss of the host that it is on."""
+    """They survive a restart of the endpoint, but not the loss of its host."""
     HOST = "host"
-    """The loss of the host that the pipeline runs on."""
+    """They survive the loss of the host that the pipeline runs on."""
 
 
 @dataclass(frozen=True)
 class Durability:
-    """Says what keeps the rows of an endpoint, and what they survive by it."""
+    """States where the rows of an endpoint are stored, and which failures they survive there."""
 
     survives: Survival = Survival.UNSAID
     mechanism: str = ""
-    """Names what they are kept in."""
+    """Names the mechanism that keeps them."""
 
 
 @dataclass(frozen=True)
 class RowLimits:
-    """What an endpoint cannot take in a row that the schema allows: such a row is invalid, and never sent."""
+    """Limits of an endpoint for rows that the schema allows. A row that exceeds them is invalid, and never
+    sent."""
 
     refuses_nul: bool = False
-    """Strings with U+0000."""
+    """Whether strings with U+0000 are refused."""
     max_key_bytes: int = 0
-    """The most bytes that the strings of a key may have together; 0: as many as they like."""
+    """The maximum number of bytes in all strings of a key; 0 means no limit."""
 
 
 @dataclass(frozen=True)
 class ValidatedBinding:
     constraints: Mapping[str, Constraint]
-    """By field name: one for each field of the collection, and one for the document."""
+    """One constraint by field name, for each field of the collection and for the document."""
     resource_path: tuple[str, ...]
     delta_updates: bool
-    """Whether this binding takes combined updates only and is never asked to load."""
+    """Whether this binding only takes combined updates and is never asked to load."""
     delivery: Delivery = Delivery.REPEATED
-    """What the endpoint adds to the guarantee of the whole; docs/guarantees.md."""
+    """The binding's part in the guarantee of the whole pipeline, see docs/guarantees.md."""
     limits: RowLimits = RowLimits()
     target: Target | None = None
-    """What is at `resource_path` now; None: the connector does not say."""
+    """The state of the target at `resource_path`; None if the connector does not report it."""
 
 
 @dataclass(frozen=True)
 class Validated:
     bindings: tuple[ValidatedBinding, ...]
     runtime_checkpoints: tuple[JsonObject, ...] | None = None
-    """What the endpoint has of this materialization, one for each range of keys, as Open would answer and
-    without opening anything; empty: nothing. None: it keeps none, or the connector does not say."""
+    """The endpoint's checkpoints of this materialization, one per key range, as Open would return them but
+    without opening anything. Empty: there are none. None: the endpoint keeps none, or the connector does not
+    report them."""
     durability: Durability = Durability()
 
 
@@ -161,18 +164,18 @@ class Apply:
     materialization: Materialization
     version: str
     dry_run: bool = False
-    """Only say what would be done."""
+    """Only report what would be done."""
     lineage: str = ""
-    """Under this, the targets say from now on that they belong to the materialization (`Owner`). Empty: what
-    they say is left as it is. In any case those of somebody else are refused."""
+    """The lineage under which targets record that they belong to the materialization (`Owner`). If empty,
+    their records are left as they are. Targets of other owners are refused in any case."""
     adopts: bool = False
-    """A person has said that targets of somebody else are to be taken over."""
+    """An operator has decided to take over targets of other owners."""
 
 
 @dataclass(frozen=True)
 class Applied:
     action_description: str
-    """What was done, or with a dry run would have been; empty where nothing had to be."""
+    """A description of what was done, or with a dry run would have been. Empty if nothing had to be done."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,8 @@ class Open:
 @dataclass(frozen=True)
 class Opened:
     runtime_checkpoint: JsonObject | None = None
-    """Absent: the recovery log decides where to start. Present: it does. Empty: from the beginning."""
+    """Absent: the recovery log decides where to start. Present: this checkpoint does. Empty: start from the
+    beginning."""
 
 
 @dataclass(frozen=True)
@@ -213,40 +217,40 @@ class _Keyed:
 
 @dataclass(frozen=True)
 class Load(_Keyed):
-    """Asks for the documents of these keys, those of them that exist."""
+    """Asks for those documents of these keys that exist."""
 
 
 @dataclass(frozen=True)
 class Loaded(_Keyed):
-    """Documents that exist, each with the key that it was asked by."""
+    """Returns documents that exist, each with the key of its Load."""
 
     documents: pa.StringArray
 
 
 @dataclass(frozen=True)
 class Flush:
-    """No more loads in this transaction."""
+    """Ends the loads of this transaction."""
 
 
 @dataclass(frozen=True)
 class Flushed:
-    """Every document that was asked for and exists has been loaded."""
+    """Every requested document that exists has been loaded."""
 
 
 @dataclass(frozen=True)
 class Store(_Keyed):
-    """Documents to insert or update, with their extracted fields."""
+    """Inserts or updates documents, with their extracted fields."""
 
     values: pa.RecordBatch
     documents: pa.StringArray | None
-    """Absent where the binding does not store the document."""
+    """Absent if the binding does not store the document."""
     exists: pa.BooleanArray
-    """Whether the key was loaded in this transaction, and so is a row already."""
+    """Whether the key was loaded in this transaction, so that its row exists."""
 
 
 @dataclass(frozen=True)
 class StartCommit:
-    """No more stores in this transaction; commit it together with this checkpoint."""
+    """Ends the stores of this transaction, which is to be committed together with this checkpoint."""
 
     runtime_checkpoint: JsonObject
 

@@ -1,4 +1,4 @@
-"""Rows as packed tuples: the columns of a field's type in the few types that a tuple has.
+"""Converts rows to packed tuples: the columns of a field's type to the few types that a tuple has.
 
 Dates, instants and decimals are packed as text, in the one spelling whose bytes sort as the values do
 (decimals excepted): `2026-11-15`, `2026-11-15T08:30:00.000000Z`, `12.50`.
@@ -19,12 +19,12 @@ _INSTANT_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def pack_rows(rows: pa.RecordBatch) -> pa.BinaryArray:
-    """One packed tuple a row."""
+    """Packs each row into one tuple."""
     return tuples.pack([to_tuple_type(column) for column in rows.columns])
 
 
 def unpack_rows(packed: pa.BinaryArray, schema: pa.Schema) -> pa.RecordBatch:
-    """The inverse of `pack_rows` for rows of this schema."""
+    """Unpacks rows of this schema."""
     columns = tuples.unpack(packed, [tuple_type(field.type) for field in schema])
     read: list[pa.Array] = []
     for position, field in enumerate(schema):
@@ -79,7 +79,7 @@ def _plain_decimal(arrow: pa.Decimal128Type) -> str:
 
 
 def _bad_text(column: pa.Array, field: pa.Field) -> TupleError:
-    """Names the first row that does not read as the field's type, found by halves."""
+    """Names the first row that cannot be parsed as the field's type, found by bisection."""
     begin, end = 0, len(column)
     while end - begin > 1:
         middle = (begin + end) // 2

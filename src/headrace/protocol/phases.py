@@ -58,7 +58,7 @@ class Phase(StrEnum):
 
 
 class _BindingKeys:
-    """What one binding has loaded and stored in this transaction."""
+    """The keys of one binding that this transaction has loaded and stored."""
 
     def __init__(self) -> None:
         self.asked = SeenKeys()
@@ -66,7 +66,7 @@ class _BindingKeys:
 
 
 class Phases:
-    """Refuses every message that is out of turn, or that says what no message may say."""
+    """Refuses every message that is out of turn or has invalid content."""
 
     def __init__(self) -> None:
         self.phase = Phase.OPEN
@@ -78,7 +78,7 @@ class Phases:
         self._keys: list[_BindingKeys] = []
 
     def observe(self, message: Message) -> None:
-        """Takes note of a message that was sent or received, or refuses it and all that follow."""
+        """Records a message that was sent or received, or refuses it and all that follow."""
         try:
             self._step(message)
         except HeadraceError:  # a SchemaError too, where a binding's key turns out to be none
@@ -87,7 +87,7 @@ class Phases:
             raise
 
     def end(self) -> None:
-        """Takes note that the runtime ended the stream, or refuses that in the middle of a transaction."""
+        """Records that the runtime ended the stream, or refuses that in the middle of a transaction."""
         clean = self.at_rest
         phase, self.phase = self.phase, Phase.ENDED
         self._acknowledged_may_follow = clean and phase is not Phase.OPEN and not self._acknowledged
@@ -98,14 +98,14 @@ class Phases:
 
     @property
     def at_rest(self) -> bool:
-        """Whether no transaction is in the middle, so that the stream may end here."""
+        """Whether no transaction is in progress, so that the stream may end here."""
         if self.phase is Phase.LOAD:
             return not self._loads_sent
         return self.phase in (Phase.OPEN, Phase.ACKNOWLEDGE)
 
     @property
     def owed(self) -> str:
-        """The response without which nothing else can follow, if there is one."""
+        """The only response that can come next, if there is one."""
         return _OWED.get(self.phase, "")
 
     @property
@@ -256,7 +256,7 @@ def _refusal(message_name: str, phase: Phase, transaction: int, expected: str) -
 
 
 def _show_key(keys: pa.RecordBatch, row: int) -> str:
-    # As it is packed, since not every date that Arrow holds is one to Python.
+    # In packed form, since Python does not support every date that Arrow does.
     values = (to_tuple_type(column.slice(row, 1))[0].as_py() for column in keys.columns)
     shown = ", ".join(map(repr, values))
     return f"({shown if len(shown) <= 80 else shown[:77] + '...'})"

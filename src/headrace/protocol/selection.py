@@ -1,4 +1,4 @@
-"""Chooses the fields of a binding, by what the connector said of each and what the user asked for."""
+"""Selects the fields of a binding, by the connector's constraints and the user's choices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.protocol.messages import Constraint, ConstraintKind, ValidateBindi
 def select_fields(
     asked: ValidateBinding, validated: ValidatedBinding, include: Names[str] = (), exclude: Names[str] = ()
 ) -> Binding:
-    """Stores what is required or recommended, and what is included; leaves out what is excluded."""
+    """Selects what is required, recommended or included, and omits what is excluded."""
     collection = asked.collection
     for name in (*include, *exclude):
         if name != DOCUMENT_FIELD:

@@ -1,4 +1,4 @@
-"""The two ends of a transactions stream, each of which holds itself and its peer to the order.
+"""The two ends of a transactions stream, each of which enforces the order on itself and its peer.
 
 A connector is given a `ConnectorStream` and composes the helpers of `protocol.loop` over it. A runtime
 holds a `RuntimeStream`.
@@ -22,7 +22,7 @@ from headrace.protocol.phases import Phase, Phases
 
 
 class ConnectorStream:
-    """What a connector reads requests from and sends its responses to. Safe to use from two threads."""
+    """A connector reads requests from it and sends its responses to it. Safe to use from two threads."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -56,20 +56,20 @@ class ConnectorStream:
 
     @property
     def owes(self) -> str:
-        """What must be sent before another request can come; empty if one can."""
+        """The message that must be sent before another request can come; empty if one can."""
         with self._lock:
             return self._phases.owed
 
     @property
     def runtime_checkpoint(self) -> JsonObject:
-        """What the last StartCommit carried."""
+        """The checkpoint of the last StartCommit."""
         if self._runtime_checkpoint is None:
             raise RuntimeError("there is a runtime checkpoint only once stores() has ended at StartCommit")
         return self._runtime_checkpoint
 
     @contextmanager
     def _order(self) -> Iterator[Phases]:
-        """A refusal is what the runtime hears of, whatever another thread runs into because of it."""
+        """Reports a refusal to the runtime, whatever error another thread runs into because of it."""
         with self._lock:
             try:
                 yield self._phases
@@ -79,7 +79,7 @@ class ConnectorStream:
 
 
 class RuntimeStream:
-    """What a runtime sends requests to and receives responses from, on one thread or on one for each.
+    """A runtime sends requests to it and receives responses from it, on one thread or on one for each.
 
     As a context manager it ends the stream and waits until the connector has ended too; if the block
     raises, it breaks the stream instead, and the connector rolls back.
@@ -90,7 +90,7 @@ class RuntimeStream:
         self._phases = Phases()
         self._lock = threading.Lock()
         self.who = "runtime"
-        """Whose it is, in the names of points at which faults are put."""
+        """Names this end in the names of fault points."""
         # A stream that is forgotten must not leave its connector waiting, with a connection to the endpoint.
         weakref.finalize(self, channel.fail, StreamBroken("the runtime dropped the stream"))
 
@@ -101,7 +101,7 @@ class RuntimeStream:
         self._channel.put_request(request)
 
     def receive(self) -> Response:
-        """The next response, in order; an error of the connector's is raised here."""
+        """Returns the next response, in order; raises the connector's error."""
         response = cast(Response | None, self._channel.get_response())
         if response is None:
             raise StreamBroken(f"the connector ended the stream in phase {self._phases.phase}")
@@ -131,7 +131,7 @@ class RuntimeStream:
             pass  # an Acknowledged that nobody waited for
 
     def abandon(self) -> None:
-        """Breaks the stream wherever it is; the connector rolls back what it has not committed."""
+        """Breaks the stream at any point; the connector rolls back what it has not committed."""
         self._channel.fail(StreamBroken("the runtime went away in the middle of the stream"))
 
     def __enter__(self) -> RuntimeStream:

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
-from urllib.parse import quote
+from urllib.parse import quote as percent_encoded
 
 import pyarrow as pa
 
@@ -28,9 +28,10 @@ from headrace.sinks.hudi_reading import WENT_BACK, audit_timeline, read_rows, to
 from headrace.sinks.hudi_tables import HudiTable, Written
 from headrace.sinks.openings import check_fence, replaced, told
 from headrace.sinks.ownership import refuse_other
-from headrace.sinks.spark_calls import persisted, spark_failures
-from headrace.sinks.spark_sql import quoted, text
 from headrace.sinks.table_columns import fit, new_columns
+from headrace.spark.errors import spark_failures
+from headrace.spark.session import persisted
+from headrace.spark.sql import quote, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,7 +57,7 @@ class HudiSink(RowSink):
         if place.keys and place.owned:
             self._keys = (*place.keys, place.owned)
         self._table = HudiTable(spark, url_of(place), self._keys, place.partitions, options_of(place))
-        self._own = f"{quote(place.writer, safe='')}/{quote(name, safe='')}"
+        self._own = f"{percent_encoded(place.writer, safe='')}/{percent_encoded(name, safe='')}"
         self._fence = 0
         self._claimed: Owner | None = None  # of a table that was not there to be claimed
 
@@ -163,7 +164,7 @@ class HudiSink(RowSink):
                 return
             self._refuse_view(epoch)
             kept = {"epoch": epoch, "checkpoint": self._checkpoint_of(epoch), "rewound": True}
-            later = f"{quoted(self._place.epoch)} > {epoch} AND {self._own_rows}"
+            later = f"{quote(self._place.epoch)} > {epoch} AND {self._own_rows}"
             options = {
                 **self._table.options(),
                 "hoodie.datasource.write.operation": "delete",
@@ -276,7 +277,7 @@ class HudiSink(RowSink):
     def _rows(self) -> DataFrame:
         rows = self._spark.read.format("hudi").load(self._table.path)
         return rows.select(
-            *(quoted(name) for name in rows.columns if not name.startswith(_META) and name != ROW)
+            *(quote(name) for name in rows.columns if not name.startswith(_META) and name != ROW)
         )
 
     def _refuse_view(self, epoch: int) -> None:
@@ -320,7 +321,7 @@ class HudiSink(RowSink):
 
     @property
     def _owner(self) -> str:
-        return quote(self._own, safe="")
+        return percent_encoded(self._own, safe="")
 
     @property
     def _fences(self) -> str:
@@ -343,7 +344,7 @@ class HudiSink(RowSink):
     @property
     def _own_rows(self) -> str:
         place = self._place
-        return f"{quoted(place.owned)} = {text(place.writer)}" if place.owned else "true"
+        return f"{quote(place.owned)} = {text(place.writer)}" if place.owned else "true"
 
     def _table_of(self, handle: JsonObject) -> HudiTable:
         if handle["path"] == self._table.path:

@@ -50,9 +50,10 @@ from headrace.sinks.iceberg_tables import (
 )
 from headrace.sinks.openings import check_fence, told
 from headrace.sinks.ownership import MARK, read_mark, refuse_other, refuse_rows_of_others
-from headrace.sinks.spark_calls import persisted, setting, spark_failures
-from headrace.sinks.spark_sql import quoted, text
 from headrace.sinks.table_columns import column_list, fit, new_columns
+from headrace.spark.errors import spark_failures
+from headrace.spark.session import persisted, setting
+from headrace.spark.sql import quote, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,8 +95,8 @@ class IcebergSink(RowSink):
         """As in `Place`; `properties` are what a new table gets."""
         self.name = name
         self._spark, self._writer, self._owned, self._epoch = spark, writer, owned, epoch
-        self._table = ".".join(quoted(part) for part in (catalog, *table))
-        self._namespace = ".".join(quoted(part) for part in (catalog, *table[:-1]))
+        self._table = ".".join(quote(part) for part in (catalog, *table))
+        self._namespace = ".".join(quote(part) for part in (catalog, *table[:-1]))
         self._schema, self._keys, self._partitions = schema, tuple(keys), tuple(partitions)
         self._needed = _OF_VIEWS if keys else _OF_APPENDS
         self._properties = {"format-version": "2", **(properties or {}), **self._needed}
@@ -448,7 +449,7 @@ class IcebergSink(RowSink):
 
     @property
     def _own_rows(self) -> str:
-        return f"{quoted(self._owned)} = {text(self._writer)}" if self._owned else "true"
+        return f"{quote(self._owned)} = {text(self._writer)}" if self._owned else "true"
 
     def _epoch_column(self, epoch: int) -> str:
         columns = {field.name for field in self._spark.table(self._table).schema}
@@ -458,7 +459,7 @@ class IcebergSink(RowSink):
                 f"go back to epoch {epoch}: delete the later rows, and set its property "
                 f"{self._names.epoch} to {epoch}"
             )
-        return quoted(self._epoch)
+        return quote(self._epoch)
 
     def _make_table(self, rows: DataFrame) -> None:
         if self._exists():
@@ -466,7 +467,7 @@ class IcebergSink(RowSink):
         columns = self._schema or column_list(rows.schema.fields)
         said = self._properties if self._owner is None else {**self._properties, MARK: self._owner.encode()}
         properties = ", ".join(f"{text(key)} = {text(value)}" for key, value in said.items())
-        parts = ", ".join(quoted(column) for column in self._partitions)
+        parts = ", ".join(quote(column) for column in self._partitions)
         layout = f"PARTITIONED BY ({parts}) " if parts else ""
         self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self._namespace}")
         self._spark.sql(

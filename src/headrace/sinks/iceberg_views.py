@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from headrace.sinks.iceberg_tables import JavaTable, run_with_summary
-from headrace.sinks.spark_sql import quoted, text
+from headrace.spark.sql import quote, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +30,7 @@ def merge(
     session.sql(f"REFRESH TABLE {table.name}")
     source = f"headrace_{uuid4().hex}"
     rows.createOrReplaceTempView(source)
-    same = " AND ".join(f"t.{quoted(column)} <=> s.{quoted(column)}" for column in columns)
+    same = " AND ".join(f"t.{quote(column)} <=> s.{quote(column)}" for column in columns)
     try:
         run_with_summary(
             session,
@@ -54,12 +54,12 @@ def added_rows(spark: SparkSession, table: JavaTable, snapshot: Any) -> DataFram
     spark.sql(f"REFRESH TABLE {table.name}")
     files = ", ".join(text(file.location()) for file in table.added_files(snapshot))
     as_of = f"{table.name} VERSION AS OF {snapshot.snapshotId()}"
-    known = set(spark.sql(f"SELECT * FROM {as_of}").columns)  # noqa: S608 - all names are quoted
+    known = set(spark.sql(f"SELECT * FROM {as_of}").columns)  # noqa: S608 - all names are quote
     # Somebody may have added a column since.
     columns = [
-        quoted(field.name)
+        quote(field.name)
         if field.name in known
-        else f"cast(null as {field.dataType.simpleString()}) AS {quoted(field.name)}"
+        else f"cast(null as {field.dataType.simpleString()}) AS {quote(field.name)}"
         for field in spark.table(table.name).schema
     ]
     selected = ", ".join(columns)
@@ -68,4 +68,4 @@ def added_rows(spark: SparkSession, table: JavaTable, snapshot: Any) -> DataFram
 
 def branch_of(table: str, branch: str) -> str:
     """As SQL names it."""
-    return f"{table}.{quoted(f'branch_{branch}')}"
+    return f"{table}.{quote(f'branch_{branch}')}"

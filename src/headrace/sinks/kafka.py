@@ -2,7 +2,7 @@
 
 Each shard has a transactional id and a producer, which begins a transaction, sends its rows and goes away.
 The transaction stays open on the broker, where no reader sees it. To commit is to tell the broker its end, by
-the ids that are in the handle, from any process (`kafka_transactions`). A record of the epoch travels in the
+the ids that are in the handle, from any process (`kafka.transactions`). A record of the epoch travels in the
 transaction (`kafka_checkpoints`), so the cluster itself tells what was committed.
 """
 
@@ -24,15 +24,17 @@ from headrace.errors import (
     Fenced,
     HeadraceError,
 )
+from headrace.kafka.admin import find_topic, longest_timeout_ms, make_topic
+from headrace.kafka.config import ClientOptions
+from headrace.kafka.transactions import Identity, State, Transactions, timeout_too_long
 from headrace.model.checkpoints import JsonObject
 from headrace.model.ownership import Owner, Target
 from headrace.sinks.cleanup import cleaning_up
 from headrace.sinks.columns import Columns, columns_of, grown
 from headrace.sinks.contract import Epoch, Place, RowSink
 from headrace.sinks.kafka_audit import audit_topic
-from headrace.sinks.kafka_calls import find_topic, longest_timeout_ms, make_topic
 from headrace.sinks.kafka_checkpoints import Checkpoints, Known, Record, source_offsets
-from headrace.sinks.kafka_options import ClientOptions, TopicOptions, ValueFormat
+from headrace.sinks.kafka_options import TopicOptions, ValueFormat
 from headrace.sinks.kafka_ownership import claim_topic, read_owner
 from headrace.sinks.kafka_producer import Prepared
 from headrace.sinks.kafka_resend import is_committed, send_again
@@ -45,7 +47,6 @@ from headrace.sinks.kafka_task import (
     answer_of,
     ship,
 )
-from headrace.sinks.kafka_transactions import Identity, State, Transactions, timeout_too_long
 from headrace.sinks.kafka_values import (
     avro_schema,
     avro_text,
@@ -53,7 +54,7 @@ from headrace.sinks.kafka_values import (
     value_fields,
 )
 from headrace.sinks.openings import check_fence, told
-from headrace.sinks.spark_calls import spark_failures
+from headrace.spark.errors import spark_failures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from headrace.kafka.admin import ANSWER_SECONDS, kafka_failures
+from headrace.kafka.config import ClientOptions
 from headrace.sinks.audits import never_decided
 from headrace.sinks.contract import Place
-from headrace.sinks.kafka_calls import ANSWER_SECONDS, kafka_failures
-from headrace.sinks.kafka_options import ClientOptions
 from headrace.sinks.kafka_rows import own_messages
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _shortened(client: ClientOptions, topic: str) -> list[int]:
     from confluent_kafka import Consumer, TopicPartition
 
     with kafka_failures(f"topic {topic!r} of {client.bootstrap} cannot be read"):
-        consumer = Consumer({**client.reaching(), "group.id": "headrace-reader"})
+        consumer = Consumer({**client.client_config(), "group.id": "headrace-reader"})
         try:
             known = consumer.list_topics(timeout=ANSWER_SECONDS).topics.get(topic)
             partitions = known.partitions if known else ()
@@ -63,7 +63,7 @@ def _is_compacted(client: ClientOptions, topic: str) -> bool:
     from confluent_kafka.admin._resource import ResourceType
 
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    admin = AdminClient(client.reaching())  # by name, or it would be gone before the answer comes
+    admin = AdminClient(client.client_config())  # by name, or it would be gone before the answer comes
     try:
         config = admin.describe_configs([resource], request_timeout=ANSWER_SECONDS)[resource]
         return "compact" in (config.result(ANSWER_SECONDS)["cleanup.policy"].value or "")

@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.errors import EndpointError, EndpointUnavailable
+from headrace.kafka.admin import end_offsets, make_topic, send_record
+from headrace.kafka.config import ClientOptions
+from headrace.kafka.reading import read_topic
+from headrace.kafka.transactions import Identity
 from headrace.model.checkpoints import JsonObject
 from headrace.sinks.columns import Columns
-from headrace.sinks.kafka_calls import end_offsets, make_topic, send_record
-from headrace.sinks.kafka_options import ClientOptions
-from headrace.sinks.kafka_reading import read_topic
-from headrace.sinks.kafka_transactions import Identity
+from headrace.spark.checkpoint import OffsetEntry
 
 _TOPIC_CONFIG = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
 _OTHERS_SECONDS = 60.0
@@ -63,12 +64,12 @@ class Record:
 def source_offsets(record: Record) -> dict[str, dict[int, int]]:
     """Where the epoch ends in the topics that it was read from, by topic and partition.
 
-    The runtime checkpoint has Spark's entry of the epoch: two lines of header, then one for each source. That
-    of a topic is an object of topics, each of which is one of partitions.
+    The runtime checkpoint has Spark's entry of the epoch. Its line of a topic is an object of topics, each of
+    which is one of partitions.
     """
     entry = str(record.runtime_checkpoint.get("offsets", {}).get(str(record.epoch), ""))
     found: dict[str, dict[int, int]] = {}
-    for line in entry.splitlines()[2:]:
+    for line in OffsetEntry(entry).sources:
         raw = json.loads(line) if line.startswith("{") else {}
         for topic, partitions in raw.items():
             if isinstance(partitions, dict) and all(number.isdigit() for number in partitions):

@@ -1,104 +1,31 @@
-"""What the user says of a topic, and what clients of Kafka are told of it."""
+"""What the user says of a topic that a sink writes."""
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
 from urllib.parse import quote, unquote
 
 from headrace.errors import ConfigError
+from headrace.kafka.config import HEADER, ClientOptions
 from headrace.model.checkpoints import JsonObject
 from headrace.sinks.contract import Place
-from headrace.sinks.kafka_security import OPTIONS as SECURITY_OPTIONS
-from headrace.sinks.kafka_security import Security
 
 FORMAT = "kafka"
 CHECKPOINTS = "headrace-checkpoints"
 PREFIX = "headrace/"
-_HEADER = "header."
-_OURS = (
-    "bootstrap",
-    "key",
-    "value_format",
-    "shards",
-    "checkpoints",
-    "offsets_group",
-    "transaction.timeout.ms",
-    "recovery_time",
-)
-_TUNING = ("client.id", "compression.type", "linger.ms", "batch.size", "message.max.bytes")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DURATION = re.compile(r"(\d+)\s*(s|m|h)")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours"}
 _MOST_SHARDS = 1000
 
-# Without one of its own, a client tells standard error when it was fenced off.
-_SILENT = logging.getLogger("headrace.sinks.kafka.client")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
-
 
 class ValueFormat(StrEnum):
     JSON = "json"
     AVRO = "avro"
-
-
-@dataclass(frozen=True)
-class ClientOptions:
-    """How brokers are reached."""
-
-    bootstrap: str
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    @staticmethod
-    def of(given: Mapping[str, str]) -> ClientOptions:
-        """Of an endpoint's options; refuses those that nobody knows, by name."""
-        for name in given:
-            if name not in (*_OURS, *_TUNING, *SECURITY_OPTIONS) and not name.startswith(_HEADER):
-                raise ConfigError(
-                    f"the format kafka has no option {name!r}; it has {', '.join(_OURS)}, {_HEADER}NAME, "
-                    f"and of Kafka's client {', '.join((*_TUNING, *SECURITY_OPTIONS))}"
-                )
-        if not given.get("bootstrap"):
-            raise ConfigError(
-                "the format kafka needs the option bootstrap: the address of a broker, HOST:PORT"
-            )
-        kept = {name: value for name, value in given.items() if name in (*_TUNING, *SECURITY_OPTIONS)}
-        Security.of(kept)
-        return ClientOptions(given["bootstrap"], kept)
-
-    @property
-    def security(self) -> Security:
-        return Security.of(self.options)
-
-    def untuned(self) -> ClientOptions:
-        """The same brokers, reached in the same way."""
-        kept = {name: value for name, value in self.options.items() if name in SECURITY_OPTIONS}
-        return replace(self, options=kept)
-
-    def reaching(self) -> dict[str, Any]:
-        """For any client; it says nothing on standard error, since it raises what is wrong."""
-        return {
-            **self.untuned().options,
-            "bootstrap.servers": self.bootstrap,
-            "log_level": 0,
-            "logger": _SILENT,
-        }
-
-    def producing(self) -> dict[str, Any]:
-        tuning = {name: value for name, value in self.options.items() if name in _TUNING}
-        return {
-            "compression.type": "lz4",
-            **tuning,
-            **self.reaching(),
-            # As Java's producers do, so that one key is in one partition whoever writes it.
-            "partitioner": "murmur2_random",
-        }
 
 
 @dataclass(frozen=True)
@@ -142,7 +69,7 @@ class TopicOptions:
             _number("shards", given.get("shards", "1"), 1, _MOST_SHARDS),
             given.get("checkpoints", CHECKPOINTS),
             given.get("offsets_group", ""),
-            {key.removeprefix(_HEADER): value for key, value in given.items() if key.startswith(_HEADER)},
+            {key.removeprefix(HEADER): value for key, value in given.items() if key.startswith(HEADER)},
             _number("transaction.timeout.ms", given.get("transaction.timeout.ms", "900000"), 1000, 2**31 - 1),
             _duration("recovery_time", given.get("recovery_time", "10m")),
         )

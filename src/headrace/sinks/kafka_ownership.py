@@ -12,10 +12,10 @@ import json
 from dataclasses import dataclass
 
 from headrace.errors import EndpointError
+from headrace.kafka.admin import Topic, end_offsets, send_record
+from headrace.kafka.reading import read_topic
 from headrace.model.ownership import Owner, owner_conflict
-from headrace.sinks.kafka_calls import Topic, end_offsets, send_record
 from headrace.sinks.kafka_options import TopicOptions
-from headrace.sinks.kafka_reading import read_topic
 from headrace.sinks.ownership import refuse_other
 
 _PREFIX = "headrace-target/"  # no transactional id of ours begins with it

@@ -14,11 +14,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import EndpointUnavailable, HeadraceError, UnexpectedFailure
+from headrace.kafka.admin import ANSWER_SECONDS, kafka_error, kafka_failures
+from headrace.kafka.transactions import Identity, timeout_too_long
 from headrace.model.checkpoints import JsonObject, to_json
-from headrace.sinks.kafka_calls import ANSWER_SECONDS, kafka_error, kafka_failures
 from headrace.sinks.kafka_checkpoints import Record
 from headrace.sinks.kafka_options import TopicOptions
-from headrace.sinks.kafka_transactions import Identity, timeout_too_long
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -93,7 +93,7 @@ class Transaction:
             return Producer(
                 {
                     "linger.ms": 20,
-                    **self._options.client.producing(),
+                    **self._options.client.producer_config(),
                     # If it connects only when it needs to, it looks for the coordinator before any broker is
                     # there, and then waits for 500 ms; every fourth producer did.
                     "enable.sparse.connections": False,
@@ -190,7 +190,7 @@ class Transaction:
             for topic, partitions in offsets.items()
             for partition, offset in partitions.items()
         ]
-        options = {**self._options.client.reaching(), "group.id": self._options.offsets_group}
+        options = {**self._options.client.client_config(), "group.id": self._options.offsets_group}
         with kafka_failures(f"group {self._options.offsets_group!r} does not take the source's offsets"):
             consumer = Consumer(options)
             try:

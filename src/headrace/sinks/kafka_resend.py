@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from headrace.errors import EndpointError, EndpointUnavailable, Fenced
-from headrace.sinks.kafka_calls import end_offsets
+from headrace.kafka.admin import end_offsets
+from headrace.kafka.reading import read_topic
+from headrace.kafka.transactions import Identity
 from headrace.sinks.kafka_checkpoints import Checkpoints, Record, source_offsets
 from headrace.sinks.kafka_options import TopicOptions
 from headrace.sinks.kafka_producer import ATTEMPT_HEADER, Prepared, Transaction, mark_of
-from headrace.sinks.kafka_reading import read_topic
-from headrace.sinks.kafka_transactions import Identity
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

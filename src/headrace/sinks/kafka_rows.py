@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.kafka.admin import end_offsets
+from headrace.kafka.config import ClientOptions
+from headrace.kafka.reading import read_topic
 from headrace.sinks.contract import Place
-from headrace.sinks.kafka_calls import end_offsets
-from headrace.sinks.kafka_options import ClientOptions
-from headrace.sinks.kafka_reading import read_topic
 from headrace.sinks.kafka_task import EPOCH_HEADER, MATERIALIZATION_HEADER, SCHEMA_HEADER
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from headrace.kafka.config import ClientOptions
+from headrace.kafka.transactions import Description, Identity, Transactions
 from headrace.sinks.kafka_checkpoints import Checkpoints, Record
-from headrace.sinks.kafka_options import PREFIX, ClientOptions, materialization_of
-from headrace.sinks.kafka_transactions import Description, Identity, Transactions
+from headrace.sinks.kafka_options import PREFIX, materialization_of
 
 _TAKEN_FOR_MS = 60_000
 """For how long brokers would keep what a producer begins after us; ours begins nothing."""

@@ -35,8 +35,9 @@ from headrace.sinks.file_reading import read_file
 from headrace.sinks.openings import Opening, Openings, replaced
 from headrace.sinks.parquet_layout import Label, Layout
 from headrace.sinks.roots import Root
-from headrace.sinks.spark_calls import setting, spark_failures
 from headrace.sinks.staging import Attempt
+from headrace.spark.errors import spark_failures
+from headrace.spark.session import setting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -22,7 +22,7 @@ from headrace.connectors.files.storage import Sink
 from headrace.errors import ConfigError, HeadraceError
 from headrace.sinks.file_statistics import statistics
 from headrace.sinks.roots import Root, partition_folder
-from headrace.sinks.spark_calls import spark_failures
+from headrace.spark.errors import spark_failures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

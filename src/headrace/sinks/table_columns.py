@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import SchemaError
-from headrace.sinks.spark_sql import quoted
+from headrace.spark.sql import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,7 +50,7 @@ def fit(rows: DataFrame, table: StructType) -> DataFrame:
     comes = set(rows.columns)
     return rows.select(
         *(
-            F.col(quoted(field.name))
+            F.col(quote(field.name))
             if field.name in comes
             else F.lit(None).cast(field.dataType).alias(field.name)
             for field in table
@@ -61,7 +61,7 @@ def fit(rows: DataFrame, table: StructType) -> DataFrame:
 def column_list(fields: Sequence[StructField], *, nullable: bool = False) -> str:
     """As CREATE and ALTER TABLE want it."""
     return ", ".join(
-        f"{quoted(field.name)} {_ddl(field.dataType)}{'' if field.nullable or nullable else ' NOT NULL'}"
+        f"{quote(field.name)} {_ddl(field.dataType)}{'' if field.nullable or nullable else ' NOT NULL'}"
         for field in fields
     )
 
@@ -75,7 +75,7 @@ def _ddl(kind: DataType) -> str:
     from pyspark.sql import types as T
 
     if isinstance(kind, T.StructType):
-        return f"struct<{', '.join(f'{quoted(field.name)}: {_ddl(field.dataType)}' for field in kind)}>"
+        return f"struct<{', '.join(f'{quote(field.name)}: {_ddl(field.dataType)}' for field in kind)}>"
     if isinstance(kind, T.ArrayType):
         return f"array<{_ddl(kind.elementType)}>"
     if isinstance(kind, T.MapType):

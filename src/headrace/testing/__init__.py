@@ -1,10 +1,10 @@
-"""What the author of a connector needs to test one.
+"""Tools with which the author of a connector tests it.
 
-`Runtime` drives a connector by the reference reductions, transaction by transaction; `RuntimeStream`,
-from a client's `transactions()`, drives it by hand, message by message. `Observed` watches a connector's
-messages, and with `kill_at` or `stop_at` takes its process down at one of them. The conformance suite is
-`headrace.testing.conformance.ConnectorConformance`, a class of pytest tests to inherit from. `MemorySink`
-is a two-phase-commit sink whose `MemoryTarget` outlives it, for tests of what runs sinks.
+`Runtime` drives a connector with the reference reductions, transaction by transaction; `RuntimeStream`, from
+a client's `transactions()`, drives it by hand, message by message. `Observed` watches a connector's messages,
+and with `kill_at` or `stop_at` kills or freezes its process at one of them. The conformance suite is
+`headrace.testing.conformance.ConnectorConformance`, a class of pytest tests to inherit from. `MemorySink` is
+a two-phase-commit sink whose `MemoryTarget` outlives it, for tests of what runs sinks.
 """
 
 from headrace.protocol.grpc import GrpcConnector, GrpcServer

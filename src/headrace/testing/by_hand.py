@@ -1,4 +1,4 @@
-"""Drives a connector message by message, also in ways that no runtime would."""
+"""Drives a connector message by message, even in ways that no runtime would."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.protocol.stream import RuntimeStream
 
 
 class UncheckedStream(RuntimeStream):
-    """A runtime's end that lets everything pass, to see what the connector makes of it."""
+    """A runtime's end that does not check the order, to test how the connector reacts."""
 
     def __init__(self, stream: RuntimeStream) -> None:
         super().__init__(stream._channel)
@@ -24,7 +24,7 @@ class UncheckedStream(RuntimeStream):
         return cast(Response, self._channel.get_response())
 
     def error_after(self, requests: Iterable[Request]) -> HeadraceError | None:
-        """The error that the connector ends the stream with; `None` if it ends as if all were well."""
+        """Returns the error with which the connector ends the stream; `None` if it ends without one."""
         try:
             for request in requests:
                 self.send(request)

@@ -1,4 +1,4 @@
-"""The endpoint that a connector is tested against, and an independent look into it."""
+"""The endpoint on which a connector is tested, with independent read access to it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from headrace.protocol.connector import Connector
 
 
 class EndpointUnderTest(ABC):
-    """What the conformance suite needs to know of a kind of endpoint."""
+    """The conformance suite's view of a kind of endpoint."""
 
     connector: Connector
     endpoint_type: str
     config: Mapping[str, Any]
-    """The endpoint configuration of an empty endpoint of this test's own."""
+    """The configuration of an empty endpoint that belongs to this test."""
     keeps_checkpoints: bool = True
     """Whether the endpoint is authoritative: it answers Open with its own checkpoint, and fences."""
 
     @abstractmethod
     def resource(self, name: str, delta_updates: bool = False) -> Mapping[str, Any]:
-        """The resource configuration of a binding that goes to a table, or the like, of this name."""
+        """Returns the resource configuration of a binding to a table, or the like, with this name."""
 
     @abstractmethod
     def rows(self, binding: Binding) -> list[dict[str, Any]]:
-        """What the endpoint holds of a binding, by field name, not read through the connector.
+        """Returns the endpoint's rows of a binding, by field name, without reading them through the
+        connector.
 
-        Values are those of Python that `RecordBatch.to_pylist` gives for a field's type; the document
-        and fields of type json are parsed.
+        Values are the Python values that `RecordBatch.to_pylist` returns for a field's type; the document and
+        fields of type json are parsed.
         """

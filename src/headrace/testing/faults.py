@@ -1,6 +1,6 @@
-"""Watches a connector's messages, and takes its process down at one of them.
+"""Watches a connector's messages, and kills or freezes its process at one of them.
 
-A step is what just happened at the connector, such as `received Load` or `sent Flushed`, or is about to:
+A step has just happened at the connector, such as `received Load` or `sent Flushed`, or is about to happen:
 `sending StartedCommit` comes after the endpoint's commit and before the runtime can know of it.
 """
 
@@ -18,7 +18,7 @@ Observer = Callable[[str], None]
 
 
 class Observed(Connector):
-    """A connector that behaves as another, and tells an observer of each message of its streams."""
+    """Wraps a connector, and notifies an observer of each message of its streams."""
 
     def __init__(self, connector: Connector, observer: Observer) -> None:
         self._connector = connector
@@ -54,19 +54,19 @@ class _ObservedStream(ConnectorStream):
 
 
 def kill_at(step: str, occurrence: int = 1) -> Observer:
-    """Ends this process, as kill -9 does, at the given occurrence of a step."""
+    """Kills this process, as kill -9 does, at the given occurrence of a step."""
     return _signal_at(step, occurrence, signal.SIGKILL)
 
 
 def stop_at(step: str, occurrence: int = 1) -> Observer:
-    """Freezes this process, until somebody sends it SIGCONT, at the given occurrence of a step."""
+    """Freezes this process, until it gets SIGCONT, at the given occurrence of a step."""
     return _signal_at(step, occurrence, signal.SIGSTOP)
 
 
 def freeze_here() -> None:
-    """Stops this process until somebody sends it SIGCONT, before the thread that calls takes a further step.
+    """Freezes this process until it gets SIGCONT, before the calling thread continues.
 
-    A signal to the process may be taken by another thread of it, while this one goes on.
+    Another thread of the process may take a signal to it, while this one continues.
     """
     _signal_here(signal.SIGSTOP)
 

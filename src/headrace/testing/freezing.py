@@ -1,4 +1,4 @@
-"""Freezes processes, so that tests know that nothing happens in them any more."""
+"""Freezes processes, so that tests can rely on nothing happening in them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _STANDING_STILL = {"T", "t", "Z", "X"}
 
 
 def freeze(pid: int) -> None:
-    """Stops a process with SIGSTOP, and returns once all of its threads stand still.
+    """Stops a process with SIGSTOP, and returns once all of its threads have stopped.
 
-    The signal alone is not enough: it reaches one thread, and the others run on for a while.
+    The signal alone is not enough: it reaches one thread, and the others run for a while longer.
     """
     os.kill(pid, signal.SIGSTOP)
     deadline = time.monotonic() + _SECONDS

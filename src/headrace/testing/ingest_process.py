@@ -1,4 +1,4 @@
-"""An ingest server in a process of its own, to be killed, frozen and started again."""
+"""Runs an ingest server in a separate process, to be killed, frozen and restarted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.01
 
 
 class IngestProcess:
-    """Runs `headrace serve` on a free port of this machine, and keeps the port over restarts.
+    """Runs `headrace serve` on a free local port, and keeps the port across restarts.
 
     It is a context manager that starts the server. The server also ends when this process dies. `options` are
     added to the command line, `environment` to the environment of this process.
@@ -37,7 +37,7 @@ class IngestProcess:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.data = data
-        """May be changed while the server does not run."""
+        """May be changed while the server is not running."""
         self.port, self._port_lock = draw_port()
         self.url = f"grpc://127.0.0.1:{self.port}"
         self._serve = list(command or (sys.executable, "-m", "headrace", "serve"))
@@ -48,12 +48,12 @@ class IngestProcess:
         self._began = 0
 
     def start(self) -> None:
-        """Returns when it listens."""
+        """Returns once the server is listening."""
         self.begin()
         self.wait_until_ready()
 
     def begin(self) -> None:
-        """Starts it, and returns at once."""
+        """Starts the server without waiting for it."""
         self._began = os.fstat(self._log.fileno()).st_size
         command = [*self._serve, "--data", str(self.data), *self._options]
         self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, env=self._environment)
@@ -82,7 +82,7 @@ class IngestProcess:
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """What kill -9 does: no handler runs, nothing is flushed."""
+        """Kills it like kill -9: no handler runs, nothing is flushed."""
         self._end(signal.SIGKILL)
 
     def terminate(self) -> int:
@@ -90,15 +90,15 @@ class IngestProcess:
         return self._end(signal.SIGTERM)
 
     def freeze(self) -> None:
-        """Stops it in the middle of whatever it does; returns once no thread of it runs."""
+        """Freezes it at an arbitrary point; returns once no thread of it runs."""
         freeze(self.process.pid)
 
     def resume(self) -> None:
-        """Lets a frozen process go on."""
+        """Resumes a frozen process."""
         self.process.send_signal(signal.SIGCONT)
 
     def output(self) -> str:
-        """All that it said since it was last started."""
+        """Returns its output since it was last started."""
         return self._read(self._began)
 
     def log_tail(self, lines: int = 30) -> str:

@@ -12,24 +12,24 @@ from headrace.sinks.contract import Epoch, Sink
 
 
 class MemoryTarget:
-    """What a sink writes to. It outlives sinks, as a table outlives the processes that write it."""
+    """The target of a sink. It outlives sinks, as a table outlives the processes that write it."""
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.staged: dict[str, tuple[int, Any]] = {}
-        """The fence under which it was staged, and rows."""
+        """The fence under which an epoch was staged, and its rows."""
         self.committed: dict[int, Any] = {}
-        """What readers see, by epoch."""
+        """The rows that readers see, by epoch."""
 
     @property
     def rows(self) -> list[Any]:
-        """Of all epochs that are committed, in order."""
+        """Returns the rows of all committed epochs, in order."""
         with self.lock:
             return [row for epoch in sorted(self.committed) for row in self.committed[epoch]]
 
 
 class MemorySink(Sink):
-    """`rows` of an epoch is anything that can be listed."""
+    """The `rows` of an epoch can be anything that can be listed."""
 
     def __init__(self, name: str, target: MemoryTarget) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""Kills child processes when this one dies, however it dies, so that no test leaves a server behind."""
+"""Kills child processes when this one dies, in whatever way, so that no test leaves a server behind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ done
 
 
 class _Watcher:
-    """Watches all children with one shell process; after a fork with another, to wait for one parent only."""
+    """Watches all children with one shell process. After a fork it starts another one, since a shell waits
+    for only one parent."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -59,7 +60,7 @@ class _Watcher:
             self._process.stdin.flush()
 
     def _end(self) -> None:
-        """Ends the shell with this process; a forked child leaves the shell of its parent alone."""
+        """Ends the shell with this process; a forked child leaves its parent's shell alone."""
         if self._process is not None and self._owner == os.getpid():
             self._process.communicate("end\n")
 
@@ -68,7 +69,8 @@ _WATCHER_OF_US = _Watcher()
 
 
 def end_with_us(pid: int) -> None:
-    """Has a child, with the session that it leads, killed if this process dies before it. Linux only."""
+    """Ensures that a child, with the session that it leads, is killed if this process dies first. Linux
+    only."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

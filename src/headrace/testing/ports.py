@@ -1,4 +1,4 @@
-"""Draws ports for servers of tests, and holds each against other processes that draw one."""
+"""Draws ports for test servers, and reserves each against other processes that draw one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def draw_port() -> tuple[int, socket.socket]:
 
 
 def is_free(port: int) -> bool:
-    """True if a server could listen on the port of 127.0.0.1 now."""
+    """Returns whether a server could listen on the port of 127.0.0.1 now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -40,7 +40,7 @@ def is_free(port: int) -> bool:
 
 
 def _hold(port: int) -> socket.socket | None:
-    """Locks a port against others who draw one; None if it is locked.
+    """Locks a port against other processes that draw one; returns None if it is locked.
 
     The lock is a Unix socket with an abstract name, which only Linux has. Like a lock file, it keeps two runs
     of the tests apart, also those of two users; unlike one, it cannot be left behind by a killed process.

@@ -1,4 +1,4 @@
-"""A connector in a process of its own."""
+"""Runs a connector in a separate process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.testing.orphans import end_with_us
 
 
 class ConnectorProcess:
-    """`headrace connector NAME` on a free port of this machine, or another command that takes the same."""
+    """Runs `headrace connector NAME` on a free local port, or another command with the same options."""
 
     def __init__(self, name: str, command: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
@@ -35,7 +35,7 @@ class ConnectorProcess:
         return self._process.pid
 
     def kill(self) -> None:
-        """What kill -9 does: no handler runs, nothing is flushed."""
+        """Kills it like kill -9: no handler runs, nothing is flushed."""
         self._process.kill()
         self._process.wait()
 
@@ -48,7 +48,7 @@ class ConnectorProcess:
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """Lets a frozen process go on."""
+        """Resumes a frozen process."""
         self._process.send_signal(signal.SIGCONT)
 
     def wait(self, timeout: float = 60) -> int:

@@ -1,4 +1,4 @@
-"""Where the reference runtime keeps its checkpoints."""
+"""Stores the checkpoints of the reference runtime."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class RecoveryLog(Protocol):
     def read(self) -> LoggedState: ...
 
     def commit(self, state: LoggedState) -> None:
-        """Returns once the state outlives the process."""
+        """Returns once the state would survive a crash of the process."""
         ...
 
 
 class MemoryLog:
-    """Forgotten with the process."""
+    """A log in memory, lost with the process."""
 
     def __init__(self) -> None:
         self._state = LoggedState()
@@ -41,7 +41,7 @@ class MemoryLog:
 
 
 class FileLog:
-    """One file, replaced as a whole, so that a reader finds the state before or after and nothing between."""
+    """A log in one file, which is replaced atomically, so that a reader finds the state before or after."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,7 +1,7 @@
-"""The reference runtime: drives one stream of a connector as the specification says, and no faster.
+"""The reference runtime: drives one stream of a connector as the specification says, without optimizations.
 
-It combines documents and reduces them with those loaded by `headrace.model.reductions`, in plain Python,
-so what it leaves in an endpoint is right by definition. Everything of a transaction is in memory.
+It combines documents and reduces them with those loaded by `headrace.model.reductions`, in plain Python, so
+what it leaves in an endpoint is right by definition. A transaction is held in memory as a whole.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Expected = TypeVar("Expected", bound=Response)
 
 @dataclass(frozen=True)
 class Committed:
-    """What one transaction did, over all bindings."""
+    """The counts of one transaction, over all bindings."""
 
     documents: int
     keys: int
@@ -58,7 +58,7 @@ class Committed:
 
 
 class Runtime:
-    """One range of keys of a materialization; as a context manager it opens, and ends the stream."""
+    """One key range of a materialization. As a context manager it opens the stream and ends it."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class Runtime:
 
     @property
     def checkpoint(self) -> JsonObject:
-        """Where the materialization stands: what comes after it is the next transaction."""
+        """The position of the materialization: the next transaction begins after it."""
         return self._state.runtime_checkpoint
 
     def open(self) -> None:
-        """Opens the stream. A checkpoint of the endpoint's outranks the recovery log's."""
+        """Opens the stream. A checkpoint of the endpoint takes precedence over the recovery log's."""
         connector_checkpoint = self._state.connector_checkpoint
         self._send(Open(self._materialization, "1", self._key_range, connector_checkpoint))
         opened = self._expect(Opened)
@@ -106,9 +106,9 @@ class Runtime:
     def transact(
         self, documents: Sequence[Sequence[Document]], checkpoint: JsonObject, always_load: bool = False
     ) -> Committed:
-        """Commits one transaction: for each binding its documents, in the order they were written.
+        """Commits one transaction, with each binding's documents in the order in which they were written.
 
-        Loads are skipped where the schema makes them needless, unless `always_load`.
+        Loads that the schema makes unnecessary are skipped, unless `always_load` is set.
         """
         bindings = self._materialization.bindings
         combined = [
@@ -180,7 +180,7 @@ class Runtime:
         self._observer(f"sent {type(request).__name__}")
 
     def _expect(self, kind: type[Expected]) -> Expected:
-        """The next response, of which the order leaves only one kind."""
+        """Returns the next response, for which the order allows only one kind."""
         response = self._receive()
         assert isinstance(response, kind)
         return response
@@ -192,13 +192,13 @@ class Runtime:
 
 
 def keys_of(collection: Collection, documents: Sequence[Document]) -> list[Key]:
-    """The keys of documents by value: two spellings of one instant are one key."""
+    """Returns the keys of documents by value: two spellings of the same instant are one key."""
     columns = [column.to_pylist() for column in extract(collection.key_fields, documents).columns]
     return list(zip(*columns, strict=True))
 
 
 def combine(collection: Collection, documents: Sequence[Document]) -> View:
-    """One document per key: of all documents, what a full view holds; of a transaction's, its delta."""
+    """Combines documents by key: all documents yield the full view, those of a transaction its delta."""
     written: dict[Key, list[Document]] = {}
     for key, document in zip(keys_of(collection, documents), documents, strict=True):
         written.setdefault(key, []).append(document)

@@ -27,7 +27,8 @@ ORDERS = Collection(
         },
     },
 )
-"""A composite key and every kind of reduction that shows a document applied twice, or not at all."""
+"""Has a composite key and every kind of reduction that shows if a document is applied twice, or not at
+all."""
 
 LAST_SEEN = Collection(
     "last seen",
@@ -38,7 +39,7 @@ LAST_SEEN = Collection(
         "properties": {"id": {"type": "integer"}, "place": {"type": "string"}},
     },
 )
-"""Last write wins at the root, so that loads are needless."""
+"""Last write wins at the root, so that loads are unnecessary."""
 
 ALL_TYPES = Collection(
     "all types",
@@ -119,7 +120,7 @@ KEY_TYPES = Collection(
         },
     },
 )
-"""Every type that can be a key, all in one."""
+"""Has every type that can be a key."""
 
 
 def key_types_documents() -> list[dict[str, Any]]:
@@ -156,7 +157,8 @@ AWKWARD_NAMES = Collection(
 
 
 def orders(seed: int, count: int) -> list[dict[str, Any]]:
-    """Made-up orders of a few customers on a few days, so that keys repeat within and across transactions."""
+    """Returns random orders of a few customers on a few days, so that keys repeat within and across
+    transactions."""
     draw = random.Random(seed)  # noqa: S311 - reproducible, not secret
     written: list[dict[str, Any]] = []
     for number in range(count):

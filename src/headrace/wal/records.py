@@ -1,4 +1,4 @@
-"""What stands in a segment: a header, then records framed with length and checksum.
+"""The contents of a segment: a header, then records framed with length and checksum.
 
 Everything is little-endian and every record starts at a multiple of eight bytes, so that the Arrow
 messages in it can be read in place. docs/wal.md draws the format.
@@ -7,7 +7,6 @@ messages in it can be read in place. docs/wal.md draws the format.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Self
@@ -15,7 +14,6 @@ from zlib import crc32
 
 import numpy as np
 import orjson
-import pyarrow as pa
 
 from headrace.errors import Terminal
 
@@ -56,7 +54,7 @@ _KINDS = frozenset(Kind)
 
 
 class BadRecord(Terminal):
-    """What stands at this offset of a segment is not a whole record."""
+    """There is no complete record at this offset of a segment."""
 
     offset: int = 0
 
@@ -160,43 +158,18 @@ def frame(kind: Kind, body: bytes) -> bytes:
     return b"".join((_FRAME.pack(_FRAME_MAGIC, len(body), checksum, kind), body, bytes(padding(len(body)))))
 
 
-def frame_mark(mark: Mark) -> bytes:
-    numbers = (mark.durable, mark.reserved_until)
-    if mark.nonce is None:
-        return frame(Kind.MARK, _MARK.pack(*numbers))
-    return frame(Kind.MARK, _MARK_WITH_NONCE.pack(*numbers, mark.nonce))
-
-
 def frame_schema(record: SchemaRecord) -> bytes:
     name = record.collection.encode()
     head = _SCHEMA.pack(record.schema_id, len(name), 0) + name
     return frame(Kind.SCHEMA, head + bytes(padding(len(head))) + record.schema)
 
 
-def frame_writes(
-    first_lsn: int,
-    first_seq: int,
-    accepted_us: int,
-    count: int,
-    schema_id: int,
-    producer: str,
-    rows: Sequence[int] | None,
-    messages: Sequence[pa.Buffer],
-) -> list[bytes | pa.Buffer]:
-    """A record of writes in parts, so that large messages are not copied."""
-    name = producer.encode()
-    flags = _ONE_EACH if rows is None else 0
-    numbers = (first_lsn, first_seq, accepted_us, count, schema_id, len(messages), len(name), flags)
-    head = _WRITES.pack(*numbers) + name
-    if rows is not None:
-        head += bytes(-len(head) % _ROWS.itemsize) + np.asarray(rows, _ROWS).tobytes()
-    head += bytes(padding(len(head)))
-    # One call for many small messages: it costs more than they do.
-    payload = messages[0] if len(messages) == 1 else b"".join(messages)
-    length = len(head) + len(payload)
-    checksum = crc32(payload, crc32(head, crc32(_KIND_AND_LENGTH.pack(length, Kind.WRITES))))
-    frame_head = _FRAME.pack(_FRAME_MAGIC, length, checksum, Kind.WRITES)
-    return [frame_head + head, payload, bytes(padding(length))]
+def with_schema_id(writes: memoryview, schema_id: int) -> bytes:
+    """Returns the body of a record of writes that refers to its schema by another number."""
+    body = bytearray(writes)
+    *numbers, _, messages, name_length, flags = _WRITES.unpack_from(body)
+    _WRITES.pack_into(body, 0, *numbers, schema_id, messages, name_length, flags)
+    return bytes(body)
 
 
 def decode_frame(data: memoryview, offset: int) -> tuple[Kind, memoryview, int]:

@@ -1,4 +1,4 @@
-"""What a folder of segments holds after whatever happened to the process that wrote it."""
+"""Reads a folder of segments, whatever happened to the process that wrote it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headrace.wal.records import (
 from headrace.wal.segments import (
     CorruptLog,
     Segment,
-    map_segment,
+    load_segment,
     number_of,
     records_of,
     refuse_damage,
@@ -46,10 +46,6 @@ class Recovered:
     @property
     def next_number(self) -> int:
         return self.segments[-1].header.number + 1 if self.segments else 1
-
-    @property
-    def last_length(self) -> int:
-        return self.segments[-1].length if self.segments else 0
 
     def start_term(self, term: int) -> None:
         """Goes on in a term, the one of before or another: what was given away beyond the log is lost.
@@ -81,7 +77,7 @@ def recover(
     gaps: list[Range] = []
     lacks_state: Path | None = None  # the segment after a gap, until there is a state after it
     for position, (path, header) in enumerate(zip(files, headers, strict=True)):
-        data = map_segment(path)
+        data = load_segment(path)
         if position + 1 < len(files) and headers[position + 1].number == header.number + 1:
             length = headers[position + 1].previous_length
         else:
@@ -97,8 +93,8 @@ def recover(
         recovered.segments.append(segment)
         if segment.has_state:
             lacks_state = None
-    # What is missing at the front or was given up is replaced by the next state that is written down. But
-    # without one, something removed what was needed.
+    # The next state in the log replaces segments that are missing at the front or were given up. Without one,
+    # something removed segments that were needed.
     if lacks_state is not None:
         raise CorruptLog(
             f"the log has {lacks_state.name}, which needs the ones before it: "
@@ -153,7 +149,7 @@ def read_segment(
 
 def _header_of(path: Path) -> SegmentHeader:
     try:
-        header = SegmentHeader.decode(map_segment(path)[:SEGMENT_HEADER_BYTES])
+        header = SegmentHeader.decode(load_segment(path, SEGMENT_HEADER_BYTES))
     except BadRecord as damaged:
         raise CorruptLog(f"{path}: {damaged.message}") from None
     if header.number != number_of(path):
@@ -173,7 +169,7 @@ def _refuse_gaps(headers: list[SegmentHeader], given_up: Collection[int]) -> Non
 def _without_a_stillborn_last(files: list[Path]) -> list[Path]:
     """A crash while a segment is begun leaves a file without a whole header, and nothing in it."""
     if files:
-        data = map_segment(files[-1])
+        data = load_segment(files[-1])
         try:
             SegmentHeader.decode(data[:SEGMENT_HEADER_BYTES])
         except BadRecord:

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from headrace.errors import Terminal
 from headrace.wal.position import SegmentMark
@@ -47,10 +48,13 @@ class Segment:
     """When the first write of it was accepted."""
     has_state: bool
     """Whether it begins with the log's whole state, so that nothing before it is needed to know that."""
+    source: SegmentMark | None = None
+    """For a segment of a side log: the last segment of the log that it was copied from."""
 
     @property
     def mark(self) -> SegmentMark:
-        return SegmentMark(self.header.number, self.header.nonce, self.length)
+        """Returns which segment of the log a table records that has its writes."""
+        return self.source or SegmentMark(self.header.number, self.header.nonce, self.length)
 
 
 def segment_name(number: int) -> str:
@@ -66,8 +70,48 @@ def number_of(path: Path) -> int:
     return int(path.name.removesuffix(".wal"))
 
 
+def load_segment(path: Path, most: int = -1) -> memoryview:
+    """Reads a segment's bytes, or so many of them, into memory: a process that has mapped a file is ended by
+    whoever cuts it off, and by a disk that fails."""
+    with path.open("rb") as file:
+        return _read(file, path, most)
+
+
+class HeldSegment:
+    """A segment that can be loaded though its file is removed meanwhile."""
+
+    _file: BinaryIO | None = None
+
+    def __init__(self, path: Path, length: int) -> None:
+        self._path, self._length = path, length
+        self._file = path.open("rb")
+
+    def load(self) -> memoryview:
+        """Returns the bytes that count, once; the file is let go."""
+        assert self._file is not None
+        with self._file as file:
+            data = _read(file, self._path, self._length)
+        if len(data) < self._length:
+            raise CorruptLog(f"{self._path} has {len(data)} bytes, and {self._length} had been synced")
+        return data
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _read(file: BinaryIO, path: Path, most: int) -> memoryview:
+    try:
+        return memoryview(file.read(most))
+    except OSError as error:
+        raise CorruptLog(
+            f"{path} cannot be read ({error.strerror}): restore it from a copy, or move the data folder away "
+            "to recover what reached object storage"
+        ) from None
+
+
 def map_segment(path: Path) -> memoryview:
-    """A segment's bytes without reading them; they stay valid when the file is removed."""
+    """Returns a segment's bytes without reading them; a process that has no log of its own may."""
     with path.open("rb") as file:
         try:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -1,13 +1,13 @@
-"""What the log says besides its writes, folded from its records.
+"""The state of the log besides its writes, folded from its records.
 
-The same fold runs in the writer, as records are written, and in recovery, as they are read; so what a
-segment's first record says is what reading all segments before it would have said.
+Recovery folds the records that it reads, and the native writer does the same with those that it writes. So a
+segment's first record contains what reading all previous segments would yield.
 """
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -17,12 +17,6 @@ from headrace.wal.records import Writes
 
 Range = tuple[int, int]
 """First and last, both included."""
-
-# A producer that has been silent for this long, while servers of the log ran, is forgotten when the log's
-# state is next written down. Without an end to it, clients that make up a new id at each start would fill it.
-PRODUCER_SILENCE_US = 7 * 24 * 3600 * 1_000_000
-
-_EMPTY_BYTES, _ENTRY_BYTES = 150, 48  # of a state
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +78,6 @@ class LogState:
     """As last heard; a table may be ahead of it."""
     forgotten_lsn: int = 0
     """No producer was ever forgotten whose last write has a higher LSN than this."""
-    collection_bytes: dict[str, int] = field(default_factory=dict)
-    """Size of each collection in the log."""
 
     def wrote(self, collection: str, writes: Writes) -> None:
         self.last_lsn = writes.last_lsn
@@ -96,28 +88,6 @@ class LogState:
 
     def declared(self, collection: CollectionState) -> None:
         self.collections[collection.name] = collection
-        self.collection_bytes[collection.name] = len(collection.encode())
-
-    def without_silent(self) -> LogState:
-        """Leaves out producers that were silent for too long, and whose writes are all committed."""
-        before = self.uptime_us - PRODUCER_SILENCE_US
-        silent = {
-            name: producer.last_lsn
-            for name, producer in self.producers.items()
-            if producer.seen_us < before and producer.last_lsn <= self._committed_lsn(name[0])
-        }
-        if not silent:
-            return self
-        kept = {name: producer for name, producer in self.producers.items() if name not in silent}
-        return replace(self, producers=kept, forgotten_lsn=max(self.forgotten_lsn, *silent.values()))
-
-    def forget_as(self, written: LogState) -> None:
-        """Forgets whom a state leaves out, once that is on the disk: a crash must not bring them back after
-        they were told that nobody knows them."""
-        self.producers, self.forgotten_lsn = written.producers, written.forgotten_lsn
-
-    def _committed_lsn(self, collection: str) -> int:
-        return self.committed[collection].lsn if collection in self.committed else 0
 
     def encode(self) -> bytes:
         """As it stands in the log. Each collection is encoded for itself, as it was when it was declared: in
@@ -158,14 +128,7 @@ class LogState:
             forgotten_lsn=raw.get("forgotten_lsn", raw["last_lsn"]),
             lost=[(first, last) for first, last in raw["lost"]],
             committed={name: Committed(lsn, snapshot) for name, lsn, snapshot in raw["committed"]},
-            collection_bytes={collection.name: len(collection.encode()) for collection in collections},
         )
-
-    @property
-    def about_bytes(self) -> int:
-        """Estimates the length of `encode`, which takes long where there is much."""
-        others = len(self.producers) + len(self.lost) + len(self.committed)
-        return _EMPTY_BYTES + sum(self.collection_bytes.values()) + _ENTRY_BYTES * others
 
     def lose(self, first: int, last: int) -> None:
         """Records that the writes of a range are gone."""

@@ -19,6 +19,8 @@ from headrace.errors import UnexpectedFailure
 from headrace.model.tiers import Tier
 from headrace.pipeline.settings import Guarantee
 
+NATIVE_SOURCES = Path(__file__).parents[3] / "native/core/src"
+
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 
 
@@ -56,6 +58,8 @@ def test_every_tier_is_looked_at() -> None:
 def test_every_point_is_one_of_the_code() -> None:
     text = "\n".join(path.read_text() for path in Path(headrace.__path__[0]).rglob("*.py"))
     points = set(re.findall(r'reached\("([^"]+)"\)', text))
+    native = "\n".join(path.read_text() for path in NATIVE_SOURCES.rglob("*.rs"))
+    points |= set(re.findall(r'reached\("([^"]+)"\)', native))
     points |= {f"committer {step}" for step in re.findall(r'observe\("([^"]+)"\)', text)}
     assert not {point for scenario in SCENARIOS for point in scenario.points} - points
 

@@ -8,32 +8,40 @@ from pathlib import Path
 import pytest
 
 from headrace.certify.ingest.power import RECORDER, lose_power
-from headrace.faults import Action, Faults
+from headrace.faults import Faults
 from headrace.wal.segments import segment_name
 
 # Two files: one with a write that is not synced, one whose second sync fails and whose third does not.
 WRITE = """
 import sys
-from contextlib import suppress
 from pathlib import Path
 from headrace.faults import reached
-from headrace.wal.files import Files
+from headrace.ingest.log import seeded
 
 reached("log opening")  # which loads the recorder
-files = Files()
-first = files.create(Path(sys.argv[1]))
-files.write(first, b"synced")
-files.sync(first)
-files.write(first, b"not synced")
-second = files.create(Path(sys.argv[2]))
-files.write(second, b"kept")
-files.sync(second)
-files.write(second, b"dropped")
-with suppress(OSError):
-    files.sync(second)
-files.write(second, b"after it")
-files.sync(second)
-files.create(Path(sys.argv[3]))
+hooks = seeded.hooks
+first, second, third = map(Path, sys.argv[1:])
+
+def create(path):
+    path.touch()
+    hooks.created(str(path))
+
+def write(path, data):
+    with path.open("ab") as file:
+        file.write(data)
+
+create(first)
+write(first, b"synced")
+hooks.synced(str(first), False)
+write(first, b"not synced")
+create(second)
+write(second, b"kept")
+hooks.synced(str(second), False)
+write(second, b"dropped")
+hooks.synced(str(second), True)
+write(second, b"after it")
+hooks.synced(str(second), False)
+create(third)
 """
 
 
@@ -41,7 +49,6 @@ files.create(Path(sys.argv[3]))
 def test_what_was_not_synced_is_gone(tmp_path: Path) -> None:
     faults = Faults(tmp_path / "faults")
     faults.load(RECORDER)
-    faults.arm("wal syncing", Action.IO_ERROR, 3)
     paths = [tmp_path / segment_name(number) for number in (1, 2, 3)]
     environment = {**os.environ, **faults.environment}
     subprocess.run([sys.executable, "-c", WRITE, *map(str, paths)], env=environment, check=True)

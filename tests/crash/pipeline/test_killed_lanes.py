@@ -42,7 +42,7 @@ from headrace.certify.targets.sqlite import SqliteTarget
 from headrace.certify.targets.target import APPEND, VIEW, Target
 from headrace.faults import Action
 from headrace.ingest.iceberg.settings import embedded_catalog
-from headrace.sinks.kafka_options import ClientOptions
+from headrace.kafka.config import ClientOptions
 from tests.certify.lanes import has_hudi
 from tests.crash.pipeline.lanes import (
     COLLECTIONS,

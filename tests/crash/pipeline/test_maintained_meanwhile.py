@@ -11,7 +11,7 @@ import pytest
 from headrace.errors import Transient
 from headrace.faults import Action, Faults
 from headrace.pipeline.maintenance import maintain
-from headrace.pipeline.places import open_recovery_log
+from headrace.pipeline.state_paths import open_recovery_log
 from headrace.pipeline.verification import verify
 from tests.crash.pipeline.killing import Driver
 from tests.pipeline.scenario import Scenario

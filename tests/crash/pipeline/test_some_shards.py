@@ -7,7 +7,7 @@ import json
 import pytest
 from adbc_driver_postgresql import dbapi
 
-from headrace.pipeline.shards import shard_ranges
+from headrace.pipeline.shards.ranges import shard_ranges
 from tests.crash.pipeline.killing import Driver, finish
 from tests.pipeline.scenarios import MakeScenario
 from tests.waiting import wait_until

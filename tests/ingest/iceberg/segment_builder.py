@@ -9,15 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.ingest.iceberg import SegmentPart
-from headrace.wal.records import (
-    Mark,
-    SchemaRecord,
-    SegmentHeader,
-    frame_mark,
-    frame_schema,
-    frame_writes,
-)
+from headrace.wal.records import Mark, SchemaRecord, SegmentHeader, frame_schema
 from headrace.wal.segments import segment_name
+from tests.wal.frames import frame_mark, frame_writes
 
 
 @dataclass
@@ -65,7 +59,7 @@ class SegmentBuilder:
         if schema_id == known:
             self._parts.append(frame_schema(SchemaRecord(schema_id, collection, schema)))
         lsns = range(self.next_lsn, self.next_lsn + count)
-        messages = [batch.serialize() for batch in batches]
-        self._parts += map(bytes, frame_writes(lsns.start, 0, 0, count, schema_id, "", rows, messages))
+        messages = [batch.serialize().to_pybytes() for batch in batches]
+        self._parts.append(frame_writes(lsns.start, 0, 0, count, schema_id, "", rows, messages))
         self.next_lsn += count
         return lsns

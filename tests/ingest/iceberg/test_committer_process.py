@@ -17,6 +17,7 @@ import pytest
 
 from headrace.errors import ConfigError, SchemaError, UnexpectedFailure
 from headrace.ingest.iceberg import CatalogSettings, CommitterDied, CommitterProcess
+from headrace.ingest.iceberg.errors import CommitterSilent
 from headrace.wal.records import BadRecord
 from headrace.wal.segments import CorruptLog
 from headrace.wal.state import Committed
@@ -103,7 +104,7 @@ def test_a_committer_that_does_not_answer_is_replaced(scenario: Scenario) -> Non
     with faulty(scenario, "stop", "answering") as committer:
         committer.start()
         frozen = committer.pid
-        with pytest.raises(CommitterDied, match="did not answer in time"):
+        with pytest.raises(CommitterSilent, match="did not answer in time"):
             committer.watermarks(["orders"], timeout=0.5)
         assert committer.pid is None
         assert frozen is not None

@@ -39,14 +39,14 @@ from headrace.connectors import ownership as of_connectors
 from headrace.errors import Fenced, Transient
 from headrace.objects import ObjectExists
 from headrace.pipeline import pipeline, recovery, resume, targets
-from headrace.pipeline.committing import Committing
+from headrace.pipeline.committing import EpochCommitter
 from headrace.pipeline.connector_sink import ConnectorSink
 from headrace.pipeline.coordinator import Coordinator
 from headrace.pipeline.pipeline import Pipeline
 from headrace.pipeline.recovery import Recovery
 from headrace.pipeline.recovery_log import Decision, Recovered, RecoveryLog
-from headrace.pipeline.spark_checkpoint import CheckpointFolder
 from headrace.sinks import ownership as of_sinks
+from headrace.spark.checkpoint import CheckpointFolder
 
 
 def _of_log(log: RecoveryLog, *_: Any, **__: Any) -> str:
@@ -191,13 +191,13 @@ def _log_outranks(original: Replacement, self: ConnectorSink, *given: Any) -> No
 
 @defective(RecoveryLog, "_last", LAST_BY_CLOCK, _of_log)
 def _last_by_clock(_: Replacement, self: RecoveryLog) -> Any:
-    found = [(place, record) for place in self._places() if (record := self._get(place)) is not None]
+    found = [(index, record) for index in self._indexes() if (record := self._get(index)) is not None]
     if not found:
         return 0, None
-    place, last = max(found, key=lambda one: (one[1].at, one[0]))
+    index, last = max(found, key=lambda one: (one[1].at, one[0]))
     if last.kind == "decided":
-        last = replace(last, decided_at=place)
-    return self._places()[-1], last
+        last = replace(last, decided_at=index)
+    return self._indexes()[-1], last
 
 
 @defective(RecoveryLog, "verify", FENCE_NOT_CHECKED, _of_log)
@@ -207,7 +207,7 @@ def _not_verified(_: Replacement, __: RecoveryLog) -> None:
 
 @defective(RecoveryLog, "_append", FENCE_NOT_CHECKED, _of_log)
 def _appended_anywhere(original: Replacement, self: RecoveryLog, record: Any) -> None:
-    self._place = max([self._place, *self._places()])
+    self._index = max([self._index, *self._indexes()])
     try:
         original(self, record)
     except (Fenced, ObjectExists):
@@ -220,7 +220,7 @@ def _failed_is_decided(_: Replacement, self: Coordinator, decision: Decision, pl
         self._log.decide(decision, plan)
 
 
-@defective(Committing, "_is_done", FAILED_IS_COMMITTED, lambda _, sink, *__: lane_of_sink(sink))
+@defective(EpochCommitter, "_is_done", FAILED_IS_COMMITTED, lambda _, sink, *__: lane_of_sink(sink))
 def _failed_is_committed(original: Replacement, *given: Any) -> bool:
     original(*given)
     return True

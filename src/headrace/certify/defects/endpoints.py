@@ -27,8 +27,8 @@ from headrace.connectors.sql.fence import Fence, FenceTable
 from headrace.errors import Transient
 from headrace.faults import VARIABLE, Action, Faults
 from headrace.model.checkpoints import JsonObject, to_json
-from headrace.pipeline import shard_task
-from headrace.pipeline.transaction import Rows, ShardJob, ShardResult
+from headrace.pipeline.shards import task
+from headrace.pipeline.shards.transaction import Rows, ShardJob, ShardResult
 from headrace.protocol.loop import accept_acknowledge
 from headrace.protocol.stream import ConnectorStream
 from headrace.sinks.contract import Epoch
@@ -126,7 +126,7 @@ def _lost_attempt_counts(original: Replacement, self: FolderRows, rows: Any, sta
             shutil.copy(file, file.with_name(f"lost-{file.name}"))
 
 
-@defective(shard_task, "transact", BROKEN_IS_DONE, lambda job, *_: job.materialization.name)
+@defective(task, "transact", BROKEN_IS_DONE, lambda job, *_: job.materialization.name)
 def _broken_is_done(original: Replacement, job: ShardJob, shard: int, rows: Iterator[Rows]) -> ShardResult:
     try:
         result: ShardResult = original(job, shard, rows)

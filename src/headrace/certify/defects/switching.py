@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.faults import VARIABLE, Faults
-from headrace.pipeline.dead_letters import NAME as DEAD_LETTERS
+from headrace.pipeline.dead_letters.sink import NAME as DEAD_LETTERS
 from headrace.sinks.parquet_layout import Layout
 
 _FILE = "defects.json"

@@ -7,9 +7,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from headrace.certify.ingest import clock
+from headrace.certify.ingest.around import disk_heals, hostile_caller
 from headrace.certify.ingest.journal import Broken
 from headrace.certify.ingest.oracle import some
 from headrace.certify.ingest.power import RECORDER
+from headrace.certify.ingest.refusing_table import RefusingTable
 from headrace.certify.ingest.stage import COLLECTION, Stage
 from headrace.certify.ingest.writers import StockLoader
 from headrace.certify.proxy import Proxy
@@ -184,6 +186,28 @@ def files_stay(stage: Stage) -> None:
             stage.await_point("segment removed")
             stage.kill(server)
             stage.restart(server)
+        stage.finish(server)
+
+
+def one_stuck(stage: Stage) -> None:
+    """The others go on and the log is released of it; a release brings all of it, each row once."""
+    with stage.serving() as server:
+        stage.write(server.url)
+        stuck = StockLoader("stuck", server.url, "stuck", stage.journal)
+        stage.writers.append(stuck)
+        stuck.start()
+        stage.await_committed("stuck")
+        table = RefusingTable(stage.surroundings, "stuck")
+        for point in stage.points:
+            stage.faults.arm(point, Action.LOSE)
+            table.refuse_until(lambda point=point: point in stage.faults.fired, point)  # type: ignore[misc]
+            stage.kill(server, disk=True)
+            stage.restart(server)
+            table.await_quarantine(server)
+            stage.journal.await_news(Tier.COMMITTED, 20)
+            table.mend()
+            table.release(server)
+            stage.await_committed("stuck")
         stage.finish(server)
 
 
@@ -366,12 +390,36 @@ SCENARIOS = (
         "EIO, then kill",
     ),
     Scenario(
+        "one stuck",
+        "One collection cannot be committed, and the server dies, with its disk, while it keeps that apart.",
+        BEYOND_THE_DISK,
+        one_stuck,
+        ("side log put", "side log recorded", "quarantine entered"),
+        "a table that refuses, then disk lost",
+    ),
+    Scenario(
         "clock steps back",
         "The clock is set back by an hour under clients that go on, and there is a kill.",
         EVERY_TIER,
         clock_steps_back,
         (),
         "clock an hour back, then kill",
+    ),
+    Scenario(
+        "disk heals",
+        "The disk of the log is full, also when the server starts, and has room again.",
+        DURABLE,
+        disk_heals,
+        (),
+        "no room, kill, and room again",
+    ),
+    Scenario(
+        "hostile caller",
+        "Somebody sends malformed views, deep JSON, huge schemas and endless nulls.",
+        EVERY_TIER,
+        hostile_caller,
+        (),
+        "hostile messages",
     ),
     Scenario(
         "client cut off",

@@ -131,10 +131,29 @@ DEFECTS = (
         "are needed, and are",
     ),
     Defect(
+        "one stuck",
+        "side_log_unread",
+        "a quarantine ends without what is in the side log",
+        "writes that are not there",
+        ("side log put",),
+    ),
+    Defect(
         "clock steps back",
         "age_by_clock",
         "a write with an older time is taken for a duplicate",
         "writes that are not there|committed too early",
+    ),
+    Defect(
+        "disk heals",
+        "full_disk_ends_start",
+        "a server does not start on a full disk",
+        "the server ended with",
+    ),
+    Defect(
+        "hostile caller",
+        "sizes_unchecked",
+        "a schema may be of any size",
+        "takes a schema of eight megabytes",
     ),
     Defect(
         "client cut off",

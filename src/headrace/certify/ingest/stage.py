@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.certify.ingest.journal import Broken, Journal
+from headrace.certify.ingest.journal import WAIT_SECONDS, Broken, Journal
 from headrace.certify.ingest.oracle import EndState
 from headrace.certify.ingest.power import lose_power
 from headrace.certify.ingest.surroundings import Surroundings
@@ -119,6 +119,19 @@ class Stage:
     def restart(self, server: IngestProcess) -> None:
         server.start()
         self.journal.await_news(Tier.LOCAL_DISK, is_over=lambda: not server.is_running)
+
+    def await_committed(self, collection: str) -> None:
+        """Until one more write of a collection is committed."""
+
+        def committed() -> int:
+            writes = self.journal.so_far().values()
+            return sum(one.collection == collection and Tier.COMMITTED in dict(one.told) for one in writes)
+
+        before, deadline = committed(), time.monotonic() + WAIT_SECONDS
+        while committed() <= before:
+            if time.monotonic() > deadline:
+                raise Broken(f"no write of {collection!r} was committed in {WAIT_SECONDS:.0f} s")
+            time.sleep(_LOOK_EVERY)
 
     def await_commits(self, server: IngestProcess) -> None:
         """Until something more is committed; it is over if the server takes nothing more."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headrace.certify.ingest.clock import STEPPED
 from headrace.faults import VARIABLE
+from headrace.ingest.log import seeded
 
 _file = Path(os.environ[VARIABLE]) / STEPPED
 _time, _time_ns = time.time, time.time_ns
@@ -29,3 +30,4 @@ def _now_ns() -> int:
 
 
 time.time, time.time_ns = _now, _now_ns
+seeded.clock = _file

@@ -11,17 +11,16 @@ from typing import Any
 from urllib.parse import quote
 
 from headrace.faults import VARIABLE
+from headrace.ingest.log import FaultPoints, seeded
 from headrace.ingest.store import SegmentStore
 from headrace.wal import recovery
-from headrace.wal.files import Files
 from headrace.wal.segments import segment_name
 
 _FOLDER = Path(os.environ[VARIABLE]) / "synced"
 _FOLDER.mkdir(exist_ok=True)
-_paths: dict[int, Path] = {}
 _failed: set[Path] = set()
 
-_create, _sync, _recovery_sync, _fetch = Files.create, Files.sync, recovery._sync, SegmentStore.fetch
+_recovery_sync, _fetch = recovery._sync, SegmentStore.fetch
 
 
 def _note(path: Path) -> None:
@@ -37,25 +36,15 @@ def _write(path: Path, length: int) -> None:
     aside.replace(file)
 
 
-def _created(self: Files, path: Path) -> int:
-    descriptor = _paths_of(_create(self, path), path)
-    _write(path, 0)
-    return descriptor
+class _Recorder(FaultPoints):
+    def created(self, path: str) -> None:
+        _failed.discard(Path(path))
+        _write(Path(path), 0)
 
-
-def _paths_of(descriptor: int, path: Path) -> int:
-    _paths[descriptor] = path
-    _failed.discard(path)
-    return descriptor
-
-
-def _synced(self: Files, descriptor: int) -> None:
-    try:
-        _sync(self, descriptor)
-    except OSError:
-        _failed.add(_paths[descriptor])
-        raise
-    _note(_paths[descriptor])
+    def synced(self, path: str, failed: bool) -> None:
+        if failed:
+            _failed.add(Path(path))
+        _note(Path(path))
 
 
 def _recovered(path: Path) -> None:
@@ -68,8 +57,7 @@ def _fetched(self: SegmentStore, number: int, folder: Path) -> None:
     _note(folder / segment_name(number))
 
 
-_patched: Any = Files
-_patched.create, _patched.sync = _created, _synced
+seeded.hooks = _Recorder()
 recovery._sync = _recovered
-_patched = SegmentStore
+_patched: Any = SegmentStore
 _patched.fetch = _fetched

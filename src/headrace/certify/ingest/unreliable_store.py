@@ -42,12 +42,12 @@ def _badly(self: ObjectStore, what: str) -> Iterator[None]:
         raise EndpointUnavailable(f"store {self.url} cannot {what}: as if its answer were lost")
 
 
-def _put_badly(self: ObjectStore, path: str, data: bytes | memoryview, what: str, mode: Any) -> None:
+def _put_badly(self: ObjectStore, path: str, data: bytes | memoryview, what: str, mode: Any) -> str:
     if _manners() is Manners.LYING and path.startswith(_SEGMENTS):
         if _draw.random() < 0.5:
-            return
+            return ""
         data = bytes(data)[: _draw.randrange(len(data))]
-    _put(self, path, data, what, mode)
+    return _put(self, path, data, what, mode)
 
 
 _patched: Any = ObjectStore

@@ -14,8 +14,8 @@ from headrace.certify.targets.sinks import SinkTarget
 from headrace.certify.targets.steady import steadily
 from headrace.certify.targets.target import APPEND, Place, Rows
 from headrace.errors import EndpointUnavailable
-from headrace.sinks.kafka_calls import ANSWER_SECONDS, end_offsets, make_topic
-from headrace.sinks.kafka_options import ClientOptions
+from headrace.kafka.admin import ANSWER_SECONDS, end_offsets, make_topic
+from headrace.kafka.config import ClientOptions
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -83,7 +83,7 @@ def _read_committed(client: ClientOptions, topic: str) -> list[Message]:
 
     consumer = Consumer(
         {
-            **client.reaching(),
+            **client.client_config(),
             "group.id": f"headrace-certify-{uuid4().hex}",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",

@@ -14,7 +14,7 @@ from headrace.errors import ConfigError, ProtocolError
 from headrace.model.columns import extract
 from headrace.model.key_range import FULL_RANGE
 from headrace.model.materializations import Materialization
-from headrace.pipeline.planning import VERSION, apply, plan
+from headrace.pipeline.plan import VERSION, apply, plan
 from headrace.protocol.messages import Acknowledge, Acknowledged, Flush, Flushed, Load, Loaded, Open, Opened
 from headrace.protocol.stream import RuntimeStream
 

@@ -1,4 +1,4 @@
-"""`headrace demo`: what the product promises, shown with kill -9."""
+"""`headrace demo`: shows with kill -9 what the product promises."""
 
 from __future__ import annotations
 

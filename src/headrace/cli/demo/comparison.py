@@ -1,7 +1,7 @@
-"""The view and the dead letters against what DuckDB makes of the orders that were sent.
+"""Compares the view and the dead letters with DuckDB's result for the orders that were sent.
 
-Nothing of the code that is shown takes part: DuckDB judges and sums the orders as they were made up, and the
-view is read with SQLite's own library.
+The code under demonstration takes no part: DuckDB checks and sums the generated orders, and the view is read
+with SQLite's own library.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LETTERS = "SELECT rules, row FROM read_parquet(?, hive_partitioning = true)"
 
 @dataclass(frozen=True)
 class Row:
-    """What a customer's row of the view says."""
+    """A customer's row of the view."""
 
     orders: int
     amount: Decimal
@@ -45,7 +45,7 @@ class Row:
     last_order: int
 
     def __str__(self) -> str:
-        """Of one width for most, so that columns of it line up, two in 80 columns of a terminal."""
+        """Most rows have the same width, so that their columns align, two in 80 columns of a terminal."""
         return f"{self.orders} {self.amount:>9} {self.largest:>6} {self.last_order:>5}"
 
 
@@ -58,7 +58,7 @@ def bad_count(orders: pa.Table) -> int:
 
 
 def report(console: Console, places: Places, orders: pa.Table) -> bool:
-    """Shows both comparisons, and whether all is as it should be."""
+    """Shows both comparisons, and returns whether everything is as expected."""
     wrong_rows = _compare_view(console, expected_view(orders), stored_view(places))
     wrong_letters = _compare_letters(console, orders, dead_letters(places))
     if wrong_rows:
@@ -89,7 +89,7 @@ def stored_view(places: Places) -> dict[str, Row]:
 
 
 def dead_letters(places: Places) -> list[tuple[int, frozenset[str]]]:
-    """The numbers of the orders that are there, each with the rules that it broke."""
+    """Returns the numbers of the dropped orders, each with the rules that it broke."""
     files = f"{places.dead_letters}/epoch=*/*.parquet"
     if not any(places.dead_letters.glob("epoch=*/*.parquet")):
         return []
@@ -97,7 +97,7 @@ def dead_letters(places: Places) -> list[tuple[int, frozenset[str]]]:
 
 
 def _compare_view(console: Console, expected: dict[str, Row], stored: dict[str, Row]) -> int:
-    """How many rows differ."""
+    """Returns how many rows differ."""
     table = Table(
         *("customer", "DuckDB over what was sent", "the view", ""),
         title="The view, row for row: orders, their amount, the largest, the last one's number",
@@ -117,7 +117,7 @@ def _compare_view(console: Console, expected: dict[str, Row], stored: dict[str, 
 
 
 def _compare_letters(console: Console, orders: pa.Table, letters: list[tuple[int, frozenset[str]]]) -> int:
-    """How many orders differ: missing, there twice, dropped for another rule, or good."""
+    """Returns how many orders differ: missing, duplicated, dropped for another rule, or good."""
     sent = expected_letters(orders)
     table = Table(
         *("rule", "bad orders that were sent", "dead letters", ""),
@@ -135,7 +135,7 @@ def _compare_letters(console: Console, orders: pa.Table, letters: list[tuple[int
 
 
 def expected_letters(orders: pa.Table) -> dict[int, frozenset[str]]:
-    """The numbers of the bad orders, each with the rules that it breaks."""
+    """Returns the numbers of the bad orders, each with the rules that it breaks."""
     breaks = ", ".join(f"coalesce({condition}, false)" for condition in _IS_BAD.values())
     rows = _ask(orders, f"SELECT last_order, {breaks} FROM sent WHERE {_ANY}")  # noqa: S608 - constants
     return {
@@ -149,7 +149,7 @@ def _by_rule(letters: Iterable[tuple[int, frozenset[str]]]) -> Counter[str]:
 
 
 def _add(table: Table, name: str, sent: Any, stored: Any) -> bool:
-    """Whether they differ."""
+    """Adds a row to the table, and returns whether the sides differ."""
     same = sent == stored
     shown = [f"{value:,}" if isinstance(value, int | Decimal) else str(value) for value in (sent, stored)]
     table.add_row(name, *shown, "[green]=[/]" if same else "[red]differs[/]")
@@ -157,7 +157,7 @@ def _add(table: Table, name: str, sent: Any, stored: Any) -> bool:
 
 
 def _ask(orders: pa.Table | None, question: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
-    # An extra, without which the command says so before it begins.
+    # An extra; without it the command reports that before it begins.
     import duckdb
 
     with closing(duckdb.connect()) as database:

@@ -61,7 +61,7 @@ def made_up_orders() -> list[pa.RecordBatch]:
 
 
 def run(console: Console, data: Path, orders: list[pa.RecordBatch]) -> pa.Table:
-    """Each order is a write of its own; returns what the table holds in the end."""
+    """Sends each order as a separate write; returns the final contents of the table."""
     console.print(f"[bold]{len(orders):,} orders, each a write of its own, into an Iceberg table[/]")
     bars = (TextColumn("{task.description:>14}"), BarColumn(), MofNCompleteColumn())
     with IngestProcess(data) as server, Progress(*bars, console=console) as progress:
@@ -83,7 +83,7 @@ def run(console: Console, data: Path, orders: list[pa.RecordBatch]) -> pa.Table:
 
 
 class _Followed:
-    """How many writes have reached each tier, as bars."""
+    """Shows as bars how many writes have reached each tier."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self.receipts: list[Receipt] = []
@@ -91,7 +91,7 @@ class _Followed:
         self._bars = {tier: progress.add_task(tier.name, total=total) for tier in Tier}
 
     def show(self) -> int:
-        """Returns how many are committed."""
+        """Updates the bars, and returns how many writes are committed."""
         count = 0
         for tier, bar in self._bars.items():
             count = bisect_left(self.receipts, True, key=lambda receipt: _is_below(receipt, tier))
@@ -106,7 +106,7 @@ def _is_below(receipt: Receipt, tier: Tier) -> bool:
 
 
 def committed_rows(data: Path) -> pa.Table:
-    """What any reader of the table sees, read without any of the code that is shown here."""
+    """Returns what any reader of the table sees, without using the code under demonstration."""
     catalog = SqlCatalog("headrace", uri=f"sqlite:///{data}/catalog.db", warehouse=f"file://{data}/warehouse")
     return catalog.load_table("headrace.orders").scan().to_arrow()
 

@@ -82,7 +82,7 @@ def made_up_orders() -> list[dict[str, Any]]:
 
 
 def run(console: Console, folder: Path, orders: list[dict[str, Any]]) -> None:
-    """Transactions until all orders are in, with as many connector processes as that takes."""
+    """Runs transactions until all orders are in, with as many connector processes as that takes."""
     console.print(
         f"[bold]{ORDERS:,} orders of {CUSTOMERS} customers, in {TRANSACTIONS} transactions, "
         "into an SQLite database[/]"
@@ -137,7 +137,7 @@ def _materialize(
 
 
 class _Killer:
-    """Kills a connector at a step of the runtime's."""
+    """Kills a connector at a step of the runtime."""
 
     def __init__(self, connector: ConnectorProcess) -> None:
         self._connector = connector
@@ -151,7 +151,7 @@ class _Killer:
 
 
 def report(console: Console, database: Path, orders: list[dict[str, Any]]) -> bool:
-    """The view against sums over what was sent, made without any of the code that is shown here."""
+    """Compares the view with sums over the sent orders, computed without the code under demonstration."""
     connection = sqlite3.connect(database)
     try:
         rows = connection.execute('SELECT customer, orders, amount FROM "sales"').fetchall()

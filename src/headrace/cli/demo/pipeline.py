@@ -30,9 +30,9 @@ from headrace.client.writer import Writer
 from headrace.config import load_config
 from headrace.errors import UnexpectedFailure
 from headrace.model.tiers import Tier
-from headrace.pipeline.lag import lag_of
-from headrace.pipeline.places import open_recovery_log
 from headrace.pipeline.runtime_checkpoint import read_checkpoint
+from headrace.pipeline.sources.lag import lag_of
+from headrace.pipeline.state_paths import open_recovery_log
 from headrace.testing.ingest_process import IngestProcess
 
 # Slow enough to watch, and so that there is something to write while Spark starts for the second time.
@@ -82,7 +82,7 @@ def pipeline(keep: bool) -> None:
 
 
 class Demo:
-    """One loop that writes, looks, kills and shows."""
+    """One loop that writes, observes, kills and reports."""
 
     def __init__(self, console: Console, places: Places, orders: pa.Table) -> None:
         self._console, self._places = console, places
@@ -98,7 +98,7 @@ class Demo:
         )
 
     def run(self) -> None:
-        """Returns when everything that was sent has arrived."""
+        """Returns once everything that was sent has arrived."""
         self._console.print(
             f"[bold]{len(self._writes):,} orders, {self._bad:,} of them bad, each a write of its own, into "
             "an Iceberg table, and the good ones into a view in SQLite[/]"
@@ -130,7 +130,7 @@ class Demo:
             time.sleep(_TICK_SECONDS)
 
     def _write(self, writer: Writer) -> None:
-        """What is due by now."""
+        """Writes the orders that are due by now."""
         most = len(self._writes) if self._epochs else int(len(self._writes) * FIRST_SHARE)
         now = time.monotonic()
         while self._next_write <= now and len(self._receipts) < most:
@@ -176,7 +176,7 @@ class Demo:
                     self._say(_epoch_line(news) + (" (the epoch of the kill, run again)" if again else ""))
 
     def _has_arrived(self) -> bool:
-        """Whether nothing is left to be read by the pipeline; shows how far everything is."""
+        """Shows how far everything is, and returns whether the pipeline has nothing left to read."""
         now = time.monotonic()
         if now < self._next_look:
             return False
@@ -207,7 +207,7 @@ class Demo:
 
 
 def orders_in_view(places: Places) -> int:
-    """How many orders the rows of the view stand for."""
+    """Returns how many orders the rows of the view represent."""
     if not places.database.exists():
         return 0
     with closing(sqlite3.connect(f"{places.database.as_uri()}?mode=ro", uri=True)) as database:
@@ -223,7 +223,7 @@ def dead_letter_count(places: Places) -> int:
 
 
 def is_read(places: Places) -> bool:
-    """Whether the pipeline has decided everything that is committed to the collection's table."""
+    """Returns whether the pipeline has decided everything that is committed to the collection's table."""
     settings = load_config(places.file).pipeline_settings()
     (one,) = settings.materializations
     recovered = open_recovery_log(settings, VIEW).read()
@@ -256,7 +256,7 @@ def _say_what_is_kept(console: Console, places: Places) -> None:
 
 @contextmanager
 def _unwound_by_signals() -> Iterator[None]:
-    """A demo that is told to end tidies up first, as it does on Ctrl-C."""
+    """Lets a demo that is told to stop clean up first, as it does on Ctrl-C."""
 
     def end(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)

@@ -1,4 +1,4 @@
-"""`headrace run` in a process of its own, which is frozen, killed and started again."""
+"""Runs `headrace run` in a separate process, which is frozen, killed and restarted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 from headrace.cli.demo.sales import VIEW, Places
 from headrace.config import load_config
 from headrace.errors import UnexpectedFailure
-from headrace.pipeline.places import open_recovery_log
+from headrace.pipeline.state_paths import open_recovery_log
 
 _STOP_SECONDS = 60.0
 _POLL_SECONDS = 0.02
@@ -24,7 +24,7 @@ _TAIL_LINES = 30
 
 
 class PipelineProcess:
-    """A context manager, that leaves nothing running. It is not started by it."""
+    """A context manager that leaves nothing running. It does not start the process."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -34,7 +34,7 @@ class PipelineProcess:
         self._read = 0
 
     def start(self) -> None:
-        """Starts it, and returns at once."""
+        """Starts the process without waiting for it."""
         environment = {**os.environ, "TMPDIR": str(self._places.scratch)}
         with self._output.open("ab") as output, self._errors.open("ab") as errors:
             # In a session of its own: kill -9 takes all of it, and Ctrl-C is for the demo alone.
@@ -48,7 +48,7 @@ class PipelineProcess:
             )
 
     def news(self) -> Iterator[dict[str, Any]]:
-        """What it has printed since this was last called."""
+        """Yields what it has printed since the last call."""
         if not self._output.exists():
             return
         with self._output.open("rb") as output:
@@ -66,14 +66,14 @@ class PipelineProcess:
             raise UnexpectedFailure(f"the pipeline ended with {self._process.returncode}:\n{self.log_tail()}")
 
     def decided(self) -> int:
-        """The last epoch that was; -1 for none."""
+        """Returns the last decided epoch, or -1 if there is none."""
         decision = self._log.read().decision
         return -1 if decision is None else decision.epoch
 
     def kill_in_an_epoch(self, after: int) -> int | None:
         """Kills it with kill -9 if it is in the middle of an epoch later than `after`, and says which.
 
-        It is frozen first, so that it is in the middle of it when it is killed, and not a moment later.
+        It is frozen first, so that it is still inside that epoch when it is killed.
         """
         if self._epoch_under_way(after) is None:
             return None
@@ -93,7 +93,7 @@ class PipelineProcess:
             return
         self._signal(signal.SIGKILL)
         self._process.wait(_STOP_SECONDS)
-        # Workers are in a group of their own, and end when nobody talks to them any more.
+        # Workers are in a process group of their own, and end when their connection is closed.
         until = time.monotonic() + _STOP_SECONDS
         while (left := _members(self._process.pid)) and time.monotonic() < until:
             for pid in left:
@@ -103,7 +103,7 @@ class PipelineProcess:
         self._process = None
 
     def stop(self) -> None:
-        """Has it end in good order."""
+        """Stops it in good order."""
         assert self._process is not None
         self._process.terminate()
         if self._process.wait(_STOP_SECONDS) != 0:
@@ -123,7 +123,8 @@ class PipelineProcess:
             error.add_note(f"The pipeline said at last:\n{self.log_tail()}")
 
     def _epoch_under_way(self, after: int) -> int | None:
-        """One that Spark has planned and whose dead letters are staged, and that was not decided."""
+        """Returns the epoch that Spark has planned and whose dead letters are staged, but that is not
+        decided."""
         planned = max(_numbers(self._places.state / "checkpoint/offsets"), default=-1)
         if planned <= after or not any(self._places.dead_letters.glob(f"_staged/{planned:020}-*/*.parquet")):
             return None
@@ -143,7 +144,7 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def _members(session: int) -> list[int]:
-    """The processes of a session, where the system tells them."""
+    """Returns the processes of a session, if the system can list them."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Made-up orders, some of them bad, and the headrace.yaml of a view of the good ones."""
+"""Generates orders, some of them bad, and the headrace.yaml of a view of the good ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CUSTOMERS = (
     *("Ines", "Jonas", "Kofi", "Lena", "Mira", "Nils", "Olga", "Paul"),
 )
 CHANNELS = ("web", "shop", "phone")
-# Of a hundred orders about so many have this wrong; an order may have several things wrong.
+# The percentage of orders with this fault; an order may have several faults.
 BAD_PERCENT = 2
 
 VIEW = "sales"
@@ -70,14 +70,14 @@ spark:
   conf:
     spark.driver.memory: 512m
     spark.sql.shuffle.partitions: "2"
-    # What a killed process leaves behind is left in this folder.
+    # Killed processes leave their files in this folder.
     spark.local.dir: {scratch}
     spark.driver.extraJavaOptions: {java}
 """
 
 
 class Places:
-    """The files of the demo, in a folder of its own."""
+    """The files of the demo, in a separate folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -119,6 +119,6 @@ def made_up_orders() -> pa.Table:
 
 
 def _quoted(text: str) -> str:
-    """As YAML on one line, for any path."""
+    """Writes a value as YAML on one line, for any path."""
     dumped: str = yaml.safe_dump(text, width=10_000, default_style='"')
     return dumped.strip()

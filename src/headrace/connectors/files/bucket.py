@@ -1,4 +1,4 @@
-"""Objects in a bucket of S3, Google Cloud Storage or Azure, or whatever speaks as one of them."""
+"""Objects in a bucket of S3, Google Cloud Storage, Azure, or a compatible service."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_COPIED_BYTES = 5_000_000_000  # S3 copies no more than 5 GiB in one reques
 
 
 class Bucket(Storage):
-    """Puts and copies are atomic to readers here, by what these services promise."""
+    """Puts and copies are atomic to readers here, as these services guarantee."""
 
     durability = Durability(Survival.HOST, "object storage")
 

@@ -1,4 +1,4 @@
-"""The connector checkpoint: what the last transaction of each range staged, by range.
+"""The connector checkpoint: the files that the last transaction of each range staged, by range.
 
     {"00000000-ffffffff": {"number": 7, "files": [{"prefix": "orders", "staged": ..., "published": ...}]}}
 
@@ -29,7 +29,7 @@ class Committed:
 
 
 class Checkpoint:
-    """What the recovery log says, or will once the last `advance` is in there."""
+    """The state in the recovery log, or the one that will be there once the last `advance` is recorded."""
 
     def __init__(self, raw: JsonObject | None, key_range: KeyRange) -> None:
         self._key_range, self._own = key_range, str(key_range)
@@ -37,12 +37,12 @@ class Checkpoint:
 
     @property
     def files(self) -> list[StagedFile]:
-        """All that is to be published, or has been."""
+        """Returns all files that are to be published, or were already."""
         return [file for committed in self._ranges.values() for file in committed.files]
 
     @property
     def own_files(self) -> list[StagedFile]:
-        """Those that a stream of this very range staged."""
+        """Returns the files that a stream of exactly this range staged."""
         committed = self._ranges.get(self._own)
         return list(committed.files) if committed else []
 
@@ -51,9 +51,10 @@ class Checkpoint:
         return max((committed.number for committed in self._ranges.values()), default=0) + 1
 
     def is_past(self, key_range: KeyRange, number: int) -> bool:
-        """Whether all keys of a range have had a transaction after this one, by what was ever in a log.
+        """Returns whether all keys of a range have had a later transaction, according to the recovery log.
 
-        A checkpoint that is out of date, since its stream was replaced, says so of fewer and never wrongly.
+        An outdated checkpoint, of a stream that was replaced, returns True for fewer transactions but never
+        wrongly.
         """
         return any(
             committed.number > number and committed.key_range.intersection(key_range) == key_range
@@ -61,7 +62,7 @@ class Checkpoint:
         )
 
     def advance(self, files: Sequence[StagedFile]) -> JsonObject:
-        """Takes up a transaction that follows, and gives the merge patch for it."""
+        """Records the next transaction, and returns the merge patch for it."""
         committed = Committed(self._key_range, self.next_number, tuple(files))
         others = dict.fromkeys(name for name in self._ranges if name != self._own)
         self._ranges = {self._own: committed}

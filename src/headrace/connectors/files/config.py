@@ -1,4 +1,4 @@
-"""What a user configures: where the store is, and where and how each binding's files are written."""
+"""The user's configuration: the store, and the location and format of each binding's files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_NAME_BYTES = 255  # of each part of a path, on most file systems
 
 
 def _problem(sentence: str) -> PydanticCustomError:
-    """Unlike a ValueError's, its text reaches the user as it is."""
+    """Reports a problem whose text, unlike a ValueError's, reaches the user unchanged."""
     return PydanticCustomError("problem", "{sentence}", {"sentence": sentence})
 
 

@@ -1,7 +1,8 @@
 """The files connector: recovery log with idempotent apply.
 
 Stores are staged, the connector checkpoint in StartedCommit names what was staged, and Acknowledge, which
-says that it is in the recovery log, publishes it. The endpoint keeps no runtime checkpoint and has no fence.
+means that the checkpoint is in the recovery log, publishes it. The endpoint keeps no runtime checkpoint and
+has no fence.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class FilesConnector(Connector):
 
 
 def _resources(materialization: Materialization) -> list[tuple[Binding, FilesResource]]:
-    """Each binding with its resource configuration; refuses one that is not for delta updates."""
+    """Returns each binding with its resource configuration; refuses one that is not for delta updates."""
     resources = []
     for binding in materialization.bindings:
         if not binding.delta_updates:
@@ -148,7 +149,7 @@ def _resources(materialization: Materialization) -> list[tuple[Binding, FilesRes
 
 
 def _check_prefixes(prefixes: Sequence[str]) -> None:
-    """Refuses two bindings one of which would write among the other's files."""
+    """Refuses two bindings if one of them would write among the other's files."""
     for number, prefix in enumerate(prefixes):
         for other in prefixes[:number]:
             if f"{prefix}/".startswith(f"{other}/") or f"{other}/".startswith(f"{prefix}/"):
@@ -158,7 +159,7 @@ def _check_prefixes(prefixes: Sequence[str]) -> None:
 
 
 def _check_create_only(storage: Storage, prefix: str) -> None:
-    """Refuses a store that would let two writers of one name both believe that it is theirs."""
+    """Refuses a store that would let two writers of the same name both succeed."""
     path = f"{prefix}/{ABOUT}/try-{uuid4().hex}"
     try:
         if not storage.create(path, b"") or storage.create(path, b""):

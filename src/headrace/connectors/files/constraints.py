@@ -1,4 +1,4 @@
-"""Validate: what can be written, given the files that are there."""
+"""Validate: constraints for each field, given the existing files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.protocol.messages import Constraint, ConstraintKind
 
 
 def constrain(collection: Collection, table: Table | None) -> dict[str, Constraint]:
-    """A constraint with its reason for each field, and for the document."""
+    """Returns a constraint with its reason for each field, and for the document."""
     constraints = {
         field.name: _conflict(field.name, field.type, table)
         or _new(field, is_key=field in collection.key_fields)

@@ -1,4 +1,4 @@
-"""Rows as the bytes of a file, in bounded memory."""
+"""Encodes rows as the bytes of a file, in bounded memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def suffix(resource: FilesResource) -> str:
 
 
 def file_schema(binding: Binding) -> pa.Schema:
-    """The keys, the values and the document. All can be null, as a column that comes later has to be."""
+    """Returns the schema of the keys, the values and the document. All are nullable, as later columns must
+    be."""
     schema = arrow_schema((*binding.keys, *binding.values))
     return schema.append(pa.field(binding.document, pa.string())) if binding.document else schema
 
@@ -40,11 +41,11 @@ class Encoder(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Writes what is left; the sink then holds a whole file."""
+        """Writes the remaining rows; the sink then contains a complete file."""
 
 
 def encoder(binding: Binding, resource: FilesResource, about: bytes, sink: Sink) -> Encoder:
-    """`about` is kept in the file, where its format has a place for it."""
+    """Returns an encoder. `about` is stored in the file, if its format has metadata."""
     if resource.format == "parquet":
         return ParquetEncoder(file_schema(binding).with_metadata({"headrace": about}), resource.codec, sink)
     return JsonLinesEncoder(binding, resource.codec, sink)
@@ -77,7 +78,7 @@ class ParquetEncoder(Encoder):
 
 
 class JsonLinesEncoder(Encoder):
-    """One object per row; a field that is null is written so, and what is JSON is not quoted again."""
+    """Writes one object per row, with null fields included and JSON fields unquoted."""
 
     def __init__(self, binding: Binding, codec: str, sink: Sink) -> None:
         kinds = [field.type.kind for field in (*binding.keys, *binding.values)]
@@ -109,7 +110,8 @@ _JSON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z
 
 
 def _one_line(text: str) -> orjson.Fragment:
-    """Line breaks in JSON text are white space between its parts: within a string they are escaped."""
+    """Replaces line breaks in JSON text. They can only be white space between tokens: within a string they
+    are escaped."""
     return orjson.Fragment(text.replace("\n", " ").replace("\r", " "))
 
 

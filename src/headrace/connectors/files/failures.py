@@ -1,4 +1,4 @@
-"""What a store says when something fails, as the two kinds of errors that we have."""
+"""Translates a store's failures to our two kinds of errors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class StoreFailures:
             raise EndpointUnavailable(sentence) from None
 
     def text(self, error: Exception) -> str:
-        """What is wrong, in one line."""
+        """Returns the problem in one line."""
         whole = str(error)
         if said := _SAID.search(whole):
             text = f"{said[2]} ({said[1]})"
@@ -67,7 +67,7 @@ class StoreFailures:
 
 
 def _texts(options: Any) -> Iterator[str]:
-    """The texts among options that are long enough to be a secret, at any depth."""
+    """Yields the texts among options that are long enough to be a secret, at any depth."""
     if isinstance(options, Mapping):
         for value in options.values():
             yield from _texts(value)

@@ -1,4 +1,4 @@
-"""Files in a folder of this machine."""
+"""Files in a local folder."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class _FileSink(Sink):
 
 @contextmanager
 def _speaking(what: str) -> Iterator[None]:
-    """Turns what the operating system says into our two kinds."""
+    """Translates errors of the operating system to our two kinds."""
     try:
         yield
     except (PermissionError, FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:

@@ -1,4 +1,4 @@
-"""Where things are under a binding's prefix.
+"""The layout of a binding's prefix.
 
     data/000000000007-00000000-ffffffff-<id>.parquet    what readers read
     _staged/<owner>-00000000-ffffffff-<id>.parquet      what is not published yet
@@ -25,7 +25,7 @@ _STAGED_NAME = re.compile(r"(?P<owner>[0-9a-f]{16})-(?P<begin>[0-9a-f]{8})-(?P<e
 
 @dataclass(frozen=True)
 class StagedFile:
-    """What a transaction wrote for one binding, and where that goes."""
+    """A file that a transaction staged for one binding, with its final location."""
 
     prefix: str
     staged: str
@@ -61,12 +61,14 @@ def staged_name(materialization: str, key_range: KeyRange, unique: str, suffix: 
 
 
 def published_name(number: int, key_range: KeyRange, unique: str, suffix: str) -> str:
-    """Sorts by number. The rest makes it unlike any other, also if a log is lost and numbers repeat."""
+    """Returns a name that sorts by number. The rest makes it unique, even if a log is lost and numbers
+    repeat."""
     return f"{number:012}-{key_range}-{unique}.{suffix}"
 
 
 def staged_range(name: str, materialization: str) -> KeyRange | None:
-    """The range of keys of the stream that left something under this name; None if it is another's."""
+    """Returns the key range of the stream that left this object; None if it belongs to another
+    materialization."""
     match = _STAGED_NAME.fullmatch(name)
     if match is None or match["owner"] != _owner(materialization):
         return None
@@ -75,11 +77,12 @@ def staged_range(name: str, materialization: str) -> KeyRange | None:
 
 
 def marked(name: str) -> tuple[str, int] | None:
-    """What a marker of this name is about: the staged object, and the number of its transaction."""
+    """Returns what a marker with this name refers to: the staged object, and the number of its
+    transaction."""
     match = _MARKER_NAME.fullmatch(name)
     return (match["staged"], int(match["number"])) if match else None
 
 
 def _owner(materialization: str) -> str:
-    """In place of the name itself, which can be of any length and hold any character."""
+    """Returns a stand-in for the name, which can be of any length and contain any character."""
     return hashlib.sha256(materialization.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Removes what streams staged that are no more, and that no recovery log names."""
+"""Removes objects that earlier streams staged and that no recovery log names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.connectors.files.storage import Storage, StoredObject
 from headrace.model.key_range import KeyRange
 
 LEFT_ALONE = timedelta(days=1)
-"""Younger ones stay, for somebody who looks into a failure, and in case that clocks differ."""
+"""Younger objects stay, for people who investigate a failure, and in case clocks differ."""
 
 
 def remove_leftovers(
@@ -49,7 +49,7 @@ def remove_leftovers(
 
 
 def _outdated(found: Sequence[StoredObject], materialization: str, checkpoint: Checkpoint) -> Iterator[str]:
-    """Markers that nobody will look for, each after what it marks, if that is still there."""
+    """Yields markers that nobody will look for, each after the object that it marks, if that still exists."""
     names = {one.name for one in found}
     for name in names:
         left_by, marks = staged_range(name, materialization), marked(name)

@@ -1,8 +1,8 @@
-"""Acknowledge: makes what the recovery log names visible to readers, once however often it is done.
+"""Acknowledge: publishes the files that the recovery log names, once however often it is called.
 
-What was staged is copied to its final name, a marker says so, and only then the staged object goes. Who finds
-the marker does nothing. So a file that a reader took away does not come back, and a staged object that
-somebody removed is not taken for a published one.
+A staged object is copied to its final name, a marker records that, and only then the staged object is
+removed. If the marker exists, nothing is done. So a file that a reader has removed does not come back, and a
+staged object that somebody removed is not mistaken for a published one.
 
 Two streams may do this at once, such as the parts of a range that was split, or a zombie and its successor.
 They copy the same bytes to the same name. What a zombie staged after it was replaced is in no recovery log,
@@ -26,7 +26,8 @@ class Publisher:
         self._outdated: list[str] = []
 
     def publish(self) -> None:
-        """Call when the recovery log holds the checkpoint as it is now."""
+        """Publishes the files of the current checkpoint. Call it when the recovery log contains that
+        checkpoint."""
         for file in self._checkpoint.files:
             self._publish(file)
         # The log has moved on from these. Markers of another range are left, since its other heirs may

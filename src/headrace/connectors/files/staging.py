@@ -42,7 +42,7 @@ class StagedTransaction:
         file.add(store)
 
     def finish(self) -> list[StagedFile]:
-        """Returns once all of it outlives the machine."""
+        """Returns once all files would survive a crash of the machine."""
         return [file.finish() for file in self._files.values()]
 
     def __enter__(self) -> StagedTransaction:
@@ -93,7 +93,7 @@ class _OpenFile:
         return StagedFile(self._prefix, self._staged, self._published, self._sink.size, self._rows)
 
     def discard(self) -> None:
-        """As well as it can be done; what the store keeps of it is a leftover that nobody names."""
+        """Removes the files if possible; those that the store keeps are leftovers that nothing refers to."""
         for end in (self._encoder.close, self._sink.close, lambda: self._storage.delete([self._path])):
             with suppress(HeadraceError, OSError, ValueError, pa.ArrowException):
                 end()

@@ -1,4 +1,4 @@
-"""What the connector needs of a store, whatever kind it is."""
+"""The interface of a store, of whatever kind."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from headrace.protocol.messages import Durability
 @dataclass(frozen=True)
 class StoredObject:
     name: str
-    """The last part of its path."""
+    """The last part of the object's path."""
     modified: datetime
 
 
 class Sink(io.RawIOBase):
-    """An object while it is written; it is complete, and outlives the machine, once `close` has returned."""
+    """An object that is being written. It is complete, and survives a crash of the machine, once `close` has
+    returned."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,47 +34,48 @@ class Sink(io.RawIOBase):
 
 
 class Storage(ABC):
-    """A store of objects by path. What it fails with are `headrace.errors`, but for what methods name.
+    """A store of objects by path. It raises `headrace.errors`, except for errors that methods name.
 
-    What a method has done outlives the machine when it returns.
+    The effect of a method survives a crash of the machine when it returns.
     """
 
     durability: Durability
-    """Says what its objects survive."""
+    """States what the store's objects survive."""
 
     def prepare(self, folders: Iterable[str]) -> None:  # noqa: B027 - most stores have no folders
-        """Makes folders, where a store has such."""
+        """Creates folders, if the store has folders."""
 
     @abstractmethod
     def write(self, path: str) -> Sink:
-        """A new object, of any size, in bounded memory; its name must be new."""
+        """Opens a new object of any size, written in bounded memory; its name must be new."""
 
     @abstractmethod
     def create(self, path: str, data: bytes) -> bool:
-        """Puts a small object, unless there is one: then False."""
+        """Puts a small object, or returns False if one exists."""
 
     @abstractmethod
     def read(self, path: str) -> bytes:
-        """A small object that is there."""
+        """Reads a small object that exists."""
 
     @abstractmethod
     def size(self, path: str) -> int | None:
-        """How many bytes an object has; None if it is not there."""
+        """Returns the object's size in bytes, or None if it does not exist."""
 
     @abstractmethod
     def publish(self, source: str, target: str, size: int) -> bool:
-        """Copies an object of this size so that readers find all of it or nothing, also if it is done twice.
+        """Copies an object of this size so that readers find all of it or nothing, even if it is copied
+        twice.
 
-        False if the source is not there.
+        Returns False if the source does not exist.
         """
 
     @abstractmethod
     def objects(self, folder: str) -> Iterator[StoredObject]:
-        """The objects right under a folder, in any order; none if the folder is not there."""
+        """Yields the objects directly under a folder, in any order; none if the folder does not exist."""
 
     @abstractmethod
     def delete(self, paths: Iterable[str]) -> None:
-        """Removes those of the objects that are there."""
+        """Removes those of the objects that exist."""
 
     def holds_any(self, folder: str) -> bool:
         return next(self.objects(folder), None) is not None

@@ -1,7 +1,7 @@
-"""What is known of the files under a prefix: format, columns and owner, in objects that are only ever added.
+"""Describes the files under a prefix: format, columns and owner, in objects that are only ever added.
 
-Each has a number, and nobody puts a second one under the same. So of two who read the same state and change
-it, one is refused.
+Each has a number, and nobody puts a second one under the same. So if two processes read the same state and
+change it, one is refused.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Table:
         return self.columns.get(name) == str(field_type)
 
     def conflict(self, name: str, field_type: FieldType) -> str | None:
-        """Why a column cannot be written, given the files that are there."""
+        """Returns why a column cannot be written, given the existing files."""
         if not self.holds_data or name not in self.columns or self.same_type(name, field_type):
             return None
         return (
@@ -64,10 +64,10 @@ def read_table(storage: Storage, prefix: str) -> Table | None:
 
 
 def look_at(storage: Storage, prefix: str) -> tuple[Table | None, Target]:
-    """The table, and what is there whether or not there is one.
+    """Returns the table, and the state of the target whether or not there is a table.
 
-    What was staged counts as rows: it may be in a recovery log, or say that files were published which a
-    reader has taken away since.
+    Staged objects count as rows: a recovery log may name them, or a marker may refer to a published file that
+    a reader has removed since.
     """
     table = read_table(storage, prefix)
     if table is None:
@@ -99,9 +99,9 @@ def wanted_columns(binding: Binding) -> dict[str, FieldType]:
 def plan_table(
     binding: Binding, resource: FilesResource, table: Table | None, owner: Owner, *, adopts: bool = False
 ) -> tuple[Table, list[str]] | None:
-    """The table as it is to be and what is new about it; None if it is so already.
+    """Returns the table with its changes and their description, or None if there are no changes.
 
-    An owner without a lineage leaves no mark.
+    An owner without a lineage is not recorded.
     """
     columns = {name: str(field_type) for name, field_type in wanted_columns(binding).items()}
     prefix = resource.prefix
@@ -126,7 +126,7 @@ def plan_table(
 
 
 def _plan_columns(binding: Binding, resource: FilesResource, table: Table) -> list[str]:
-    """What is to change about a table that is there, in words; refuses what its files rule out."""
+    """Describes the changes to an existing table; refuses those that its files rule out."""
     prefix = resource.prefix
     if problem := format_conflict(resource, table):
         raise EndpointError(problem)
@@ -153,7 +153,7 @@ def format_conflict(resource: FilesResource, table: Table) -> str | None:
 
 
 def check_applied(binding: Binding, resource: FilesResource, table: Table | None, owner: Owner) -> None:
-    """Refuses to write what Apply has not made ready, or what somebody else has taken over since."""
+    """Refuses to write if Apply has not prepared the table, or another owner has taken it over since."""
     if table is not None:
         refuse_other(f"prefix {resource.prefix!r}", table.owner, owner, adopts=False)
     columns = wanted_columns(binding).items()

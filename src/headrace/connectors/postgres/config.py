@@ -1,4 +1,4 @@
-"""What a user configures: where the server is, how to sign in, and where tables go."""
+"""The user's configuration: the server, the credentials, and the tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECRET: dict[str, Any] = {"format": "password", "writeOnly": True}
 
 
 def _problem(sentence: str) -> PydanticCustomError:
-    """Unlike a ValueError's, its text reaches the user as it is."""
+    """Reports a problem whose text, unlike a ValueError's, reaches the user unchanged."""
     return PydanticCustomError("problem", "{sentence}", {"sentence": sentence})
 
 

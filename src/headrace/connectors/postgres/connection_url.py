@@ -1,4 +1,4 @@
-"""The URL that libpq is given: what the user configured, and what we want of every connection."""
+"""Builds the URL for libpq from the user's configuration and the settings of every connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DEFAULTS = {
 
 
 def connection_url(endpoint: PostgresEndpoint) -> str:
-    """Holds the password: not to be shown to anybody."""
+    """Returns the URL. It contains the password, so it must not be shown to anybody."""
     url = None if endpoint.url is None else parse_url(endpoint.url.get_secret_value())
     # To libpq a parameter outranks the same thing in the address.
     parameters = {**_DEFAULTS, **(url.parameters if url else {}), **_configured(endpoint)}
@@ -51,7 +51,8 @@ def _configured(endpoint: PostgresEndpoint) -> dict[str, str]:
 
 
 def _password(endpoint: PostgresEndpoint, has_password: bool) -> str | None:
-    """`None` leaves it to the url, or to libpq's own PGPASSWORD and password file."""
+    """Returns the password, or `None` to leave it to the url, or to libpq's own PGPASSWORD and password
+    file."""
     if endpoint.password is not None:
         return endpoint.password.get_secret_value()
     if has_password or endpoint.password_env is None:

@@ -1,7 +1,7 @@
 """Connections of one process to one database share what the driver has read of its catalog.
 
-The driver reads all types of a database before the first connection, on one of its own, which takes ten
-times as long as to connect. Those that we use are built in, so what was read once stays true.
+The driver reads all types of a database before the first connection, on one of its own, which takes ten times
+as long as to connect. The types that we use are built in, so one reading remains valid.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST_DATABASES = 16  # of one process; the one that was used longest ago is rea
 
 
 def connect(url: str, *, autocommit: bool = True) -> Connection:
-    """A new connection, on which a statement commits by itself unless it is told not to."""
+    """Opens a new connection, on which each statement commits by itself by default."""
     # A process that was forked off begins anew, with nothing of the driver's from the one before.
     shared = _database(url, os.getpid())
     connection = AdbcConnection(shared._db)
@@ -30,5 +30,6 @@ def connect(url: str, *, autocommit: bool = True) -> Connection:
 
 @lru_cache(maxsize=_MOST_DATABASES)
 def _database(url: str, process: int) -> _SharedDatabase:  # noqa: ARG001 - only to tell processes apart
-    """Never closed as long as it is here: it holds one count of its own. What fails is not kept."""
+    """Opens the database. It is never closed while it is cached, because it holds one count of its own. A
+    failure is not cached."""
     return _SharedDatabase(adbc_driver_postgresql.connect(url))

@@ -11,7 +11,7 @@ from headrace.connectors.sql.fence import CHECKPOINTS_TABLE
 
 
 class PostgresConnector(SqlConnector[PostgresEndpoint, PostgresResource]):
-    """Keeps views in a PostgreSQL database."""
+    """Maintains views in a PostgreSQL database."""
 
     endpoint_config = PostgresEndpoint
     resource_config = PostgresResource

@@ -22,11 +22,11 @@ from headrace.protocol.messages import Durability, Survival
 from headrace.protocol.packed_rows import from_tuple_type
 
 SETTINGS = {
-    # Longer than the next one, by which whoever holds the lock is gone; then the wait is in vain.
+    # Longer than the next one, after which the holder of the lock is gone; then waiting is useless.
     "lock_timeout": "120s",
-    # One who was stopped between two statements of its commit holds locks that others wait for.
+    # A process that was frozen between two statements of its commit holds locks that others wait for.
     "idle_in_transaction_session_timeout": "60s",
-    # What a cast from or to text depends on.
+    # Casts from and to text depend on these.
     "TimeZone": "UTC",
     "DateStyle": "ISO",
 }
@@ -182,7 +182,7 @@ class PostgresDatabase(Database):
         try:
             yield
         except BaseException:
-            # Where it cannot be said any more, the server rolls back by itself.
+            # If the connection is lost, the server rolls back by itself.
             with suppress(HeadraceError):
                 self.execute("ROLLBACK")
             raise

@@ -1,4 +1,4 @@
-"""PostgreSQL's spelling of tables and types."""
+"""PostgreSQL's syntax for tables and types."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class PostgresDialect(Dialect):
         return column_name_problem(name)
 
     def same_name(self, name: str) -> str:
-        return name  # quoted names are told apart by case
+        return name  # quoted names differ by case
 
     def widen(self, table: str, column: Column, wider: FieldType) -> list[str]:
         name, declared = quote(column.name), self.column_type(wider)
@@ -93,12 +93,12 @@ class PostgresDialect(Dialect):
 
 
 def with_mark(comment: str, owner: Owner) -> str:
-    """A table's comment that says whose the table is, below what people have written there."""
+    """Returns a table's comment with the ownership mark below the users' own text."""
     return "\n".join([*([comment] if comment else ()), f"{_MARK}{owner.encode()}"])
 
 
 def read_comment(comment: str) -> tuple[str, Owner | None]:
-    """What people have written, and whose the table is."""
+    """Splits a comment into the users' own text and the owner."""
     kept: list[str] = []
     owner: Owner | None = None
     for line in comment.split("\n"):
@@ -107,6 +107,6 @@ def read_comment(comment: str) -> tuple[str, Owner | None]:
                 owner = Owner.decode(line.removeprefix(_MARK))
                 continue
         except ValueError:
-            pass  # of somebody who writes as we do
+            pass  # written by somebody in the same format
         kept.append(line)
     return "\n".join(kept), owner

@@ -1,4 +1,4 @@
-"""What the server and the driver say when something fails, as the two kinds of errors that we have."""
+"""Translates failures of the server and the driver to our two kinds of errors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _MOST_CHARACTERS = 500  # a failing row is part of some messages
 
 @contextmanager
 def connecting() -> Iterator[None]:
-    """Around the making of a connection."""
+    """Translates failures while a connection is opened."""
     try:
         yield
     except dbapi.Error as error:
@@ -55,7 +55,7 @@ def connecting() -> Iterator[None]:
 
 @contextmanager
 def statements() -> Iterator[None]:
-    """Around the use of a connection."""
+    """Translates failures while a connection is used."""
     try:
         yield
     except dbapi.Error as error:
@@ -64,10 +64,10 @@ def statements() -> Iterator[None]:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Around the reading of a result.
+    """Translates failures while a result is read.
 
-    The reader raises what Arrow's raise, without a SQLSTATE. But the server has accepted the query by
-    then: what ends it in its middle is an outage or an operator.
+    The reader raises Arrow's errors, without a SQLSTATE. But the server has already accepted the query: only
+    an outage or an operator can end it in the middle.
     """
     try:
         yield
@@ -93,7 +93,7 @@ def _statement_failure(error: dbapi.Error) -> HeadraceError:
 
 
 def _server_text(error: dbapi.Error) -> str:
-    """The server's own message and detail, or else what the driver made of it."""
+    """Returns the server's own message and detail, or else the driver's version of it."""
     said = {_decoded(name): _decoded(value) for name, value in error.details}
     parts = [said.get(f"PG_DIAG_MESSAGE_{part}", "") for part in ("PRIMARY", "DETAIL")]
     return _one_line(": ".join(filter(None, parts)) or _DRIVER_PREFIX.sub("", str(error)))

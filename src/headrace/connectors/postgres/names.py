@@ -1,4 +1,4 @@
-"""Which names PostgreSQL can give to a schema, table or column."""
+"""Checks which names PostgreSQL accepts for a schema, table or column."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
 
 
 def name_problem(name: str) -> str | None:
-    """Why nothing can have this name, if so."""
+    """Returns why nothing can have this name; empty if it is valid."""
     if not name or "\0" in name:
         return f"{name!r} cannot be a name in PostgreSQL"
     length = len(name.encode())
@@ -17,7 +17,7 @@ def name_problem(name: str) -> str | None:
 
 
 def column_name_problem(name: str) -> str | None:
-    """Why no column can have this name, if so."""
+    """Returns why no column can have this name; empty if it is valid."""
     if name in SYSTEM_COLUMNS:
         return f"{name!r} is the name of a column that every table of PostgreSQL has for itself"
     return name_problem(name)

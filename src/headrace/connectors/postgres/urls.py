@@ -1,7 +1,7 @@
-"""The URL that a user wrote.
+"""Parses the URL that a user wrote.
 
-libpq can read one by itself, but repeats what it cannot read in its errors, and that may be a part of a
-password. So only a URL of this stricter grammar gets as far as libpq.
+libpq can parse one by itself, but its errors repeat what it cannot parse, which may be a part of a password.
+So only a URL of this stricter grammar gets as far as libpq.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _URL = re.compile(
 
 @dataclass(frozen=True)
 class Url:
-    """A URL that a user wrote; without a representation, since it may hold a password."""
+    """A URL that a user wrote. It has no representation, since it may contain a password."""
 
     address: str
     parameters: Mapping[str, str]
@@ -42,7 +42,7 @@ class Url:
 
 
 def parse_url(text: str) -> Url | None:
-    """The parts of a URL of PostgreSQL's; `None` if it is none."""
+    """Returns the parts of a PostgreSQL URL, or `None` if it is none."""
     match = _URL.fullmatch(text)
     if match is None:
         return None

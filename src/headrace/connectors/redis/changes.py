@@ -1,4 +1,4 @@
-"""Apply: what has to be recorded of the prefixes before documents go there."""
+"""Apply: plans the layouts to record for prefixes before documents are written there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.errors import EndpointError
 
 @dataclass(frozen=True)
 class Change:
-    """The new layout of a prefix, what goes with it, and in words what is new about it."""
+    """The new layout of a prefix, the commands that record it, and a description of the change."""
 
     prefix: str
     layout: Layout
@@ -31,14 +31,14 @@ class Change:
 def plan(
     wanted: Layout, resource: RedisResource, layouts: Mapping[str, Layout], *, adopts: bool = False
 ) -> Change | None:
-    """The change to one prefix, if there is one; refuses what no change can bring about."""
+    """Returns the change to one prefix, if there is one; refuses an impossible change."""
     prefix, layout = resource.prefix, layouts.get(resource.prefix)
     where = f"prefix {prefix}"
     if layout is None:
         keys = ", ".join(name for name, _ in wanted.keys)
         created = f"{where}: {wanted.kind}, by {keys}"
         marked = [describe_mark(where, None, wanted.owner)] if wanted.lineage else []
-        # What was stored under the layout that was here before is not there any more.
+        # Rows that were stored under the previous layout no longer exist.
         return Change(prefix, wanted, (created, *marked), (("HDEL", STORED_KEY, prefix),))
     if layout.materialization != wanted.materialization:  # another key or mode is a problem of its layout
         refuse_other(f"prefix {prefix!r}", layout.owner, wanted.owner, adopts=adopts)
@@ -56,7 +56,7 @@ def plan(
 
 
 def _with_fields(layout: Layout, wanted: Layout, resource: RedisResource) -> tuple[Layout, list[str]]:
-    """The layout with the fields that are wanted, and what is new about them."""
+    """Returns the layout with the wanted fields, and a description of the new ones."""
     problem = layout_problem(wanted.keys, resource, layout)
     news: list[str] = []
     for name, field_type in wanted.fields.items():

@@ -1,4 +1,4 @@
-"""Rows in portions that neither the server nor this process has to hold too much for."""
+"""Splits rows into chunks that neither the server nor this process holds too much memory for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BYTES_AT_ONCE = 4 * 1024 * 1024
 
 
 def chunks(sizes: Iterable[int]) -> Iterator[slice]:
-    """Cuts rows of these sizes in bytes; the row that exceeds the bytes is the last of its chunk."""
+    """Splits rows of these sizes in bytes; the row that exceeds the limit is the last of its chunk."""
     begin = end = size = 0
     for row_size in sizes:
         end += 1

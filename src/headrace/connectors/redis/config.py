@@ -1,4 +1,4 @@
-"""What a user configures: where the server is, how to sign in, and under which keys documents go."""
+"""The user's configuration: the server, the credentials, and the keys of documents."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from headrace.connectors.config import ConnectorConfig
 from headrace.connectors.redis.urls import parse_url
 
 OWN_PREFIX = "headrace"
-"""The keys of the connector itself begin with it and a colon."""
+"""The prefix of the connector's own keys, before a colon."""
 
 # Also at the property itself, where forms look for it: an optional secret has it only inside of an anyOf.
 _SECRET: dict[str, Any] = {"format": "password", "writeOnly": True}
 
 
 def _problem(sentence: str) -> PydanticCustomError:
-    """Unlike a ValueError's, its text reaches the user as it is."""
+    """Reports a problem whose text, unlike a ValueError's, reaches the user unchanged."""
     return PydanticCustomError("problem", "{sentence}", {"sentence": sentence})
 
 

@@ -1,8 +1,8 @@
 """The Redis connector: the recovery log is authoritative, over a store without transactions of its own.
 
 A transaction's rows are written between StartCommit and StartedCommit, which is before it is in the recovery
-log. So one that fails anywhere is replayed, and writes all of it again: nothing is lost, and what is the
-same when it is written twice is right.
+log. So a transaction that fails anywhere is replayed, and writes all of its rows again: nothing is lost, and
+a view is right if writing a row twice has no further effect.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from headrace.protocol.stream import ConnectorStream
 
 
 class RedisConnector(Connector):
-    """Keeps documents under keys of Redis, and delta updates in its streams."""
+    """Stores documents under keys of Redis, and delta updates in its streams."""
 
     def spec(self, request: Spec) -> Specified:  # noqa: ARG002 - the answer depends on nothing
         return Specified(
@@ -97,7 +97,7 @@ class RedisConnector(Connector):
         with Session(endpoint) as session, closing(StagedRows(storages)) as staged:
             _check_applied(materialization, read_layouts(session))
             fence = install_fence(session, materialization.name, request.key_range)
-            # Who takes a prefix over removes the fences of whoever had it, and this one may have come later.
+            # A takeover of the prefix removes its previous owner's fences, and may have preceded this open.
             _check_applied(materialization, read_layouts(session))
             stream.send(Opened())
             while accept_acknowledge(stream):
@@ -127,7 +127,7 @@ def _validate_binding(
 
 
 def _plan(request: Apply, layouts: dict[str, Layout]) -> list[Change]:
-    """All changes, or the refusal of one, before any is made."""
+    """Returns all changes, or refuses one of them before any is made."""
     name, bindings = request.materialization.name, request.materialization.bindings
     resources = [_resource(binding) for binding in bindings]
     check_prefixes([resource.prefix for resource in resources], layouts)

@@ -1,4 +1,4 @@
-"""Validate: what can be stored, given the layout that is there."""
+"""Validate: constraints for each field, given the existing layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NEW_PREFIX = "materialize under a new prefix"
 def constrain(
     collection: Collection, resource: RedisResource, layout: Layout | None
 ) -> dict[str, Constraint]:
-    """A constraint with its reason for each field, and for the document."""
+    """Returns a constraint with its reason for each field, and for the document."""
     problem = layout and layout_problem(key_types(collection.key_fields), resource, layout)
     keys = (
         Constraint(ConstraintKind.INCOMPATIBLE, problem)
@@ -33,7 +33,7 @@ def constrain(
 def layout_problem(
     keys: tuple[tuple[str, FieldType], ...], resource: RedisResource, layout: Layout
 ) -> str | None:
-    """Why a binding cannot use the prefix of this layout at all."""
+    """Returns why a binding cannot use the prefix of this layout at all."""
     if (layout.format, layout.delta_updates) != (resource.format, resource.delta_updates):
         return f"prefix {resource.prefix!r} holds {layout.kind}: {_NEW_PREFIX}"
     if layout.keys != keys:
@@ -45,7 +45,7 @@ def layout_problem(
 
 
 def type_conflict(name: str, field_type: FieldType, stored: FieldType | None) -> str | None:
-    """Why a field cannot be stored beside the values that it has in older documents."""
+    """Returns why a field cannot be stored beside its values in older documents."""
     if stored in (None, field_type) or (stored and stored.widens_to(field_type)):
         return None
     return (
@@ -82,7 +82,7 @@ def _document_constraint(collection: Collection, resource: RedisResource) -> Con
 
 
 def _what_a_replay_does(collection: Collection, resource: RedisResource) -> str:
-    """The delivery guarantee, in the only words of Validated that reach the user."""
+    """Describes the delivery guarantee, in the only part of Validated that the user sees."""
     if resource.delta_updates:
         return "delivery is at least once, and a replayed transaction adds its entries again"
     if counted := ", ".join(counted_again(collection.schema)):

@@ -10,7 +10,8 @@ _SETTINGS = ("appendonly", "appendfsync")
 
 
 def durability_of(session: Session) -> Durability:
-    """Asks the server. Snapshots (`save`) do not count: rows since the last one are lost with the server."""
+    """Returns the server's durability. Snapshots (`save`) do not count: rows since the last one are lost with
+    the server."""
     try:
         appends, syncs = (_setting(session, name) for name in _SETTINGS)
     except EndpointError:  # hosted servers refuse CONFIG

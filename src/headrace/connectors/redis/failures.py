@@ -1,4 +1,4 @@
-"""What the server and the driver say when something fails, as the two kinds of errors that we have."""
+"""Translates failures of the server and the driver to our two kinds of errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST_CHARACTERS = 500
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Around the use of a connection."""
+    """Translates failures while a connection is used."""
     try:
         yield
     except (exceptions.RedisError, OSError) as error:
@@ -60,7 +60,7 @@ def as_endpoint_failure(error: Exception) -> HeadraceError:
 
 
 def _is_tls(error: Exception) -> bool:
-    """Whether the two sides do not agree on TLS; the driver wraps it as a lost connection."""
+    """Returns whether the two sides disagree about TLS, which the driver wraps as a lost connection."""
     chain: BaseException | None = error
     while chain is not None:
         if isinstance(chain, ssl.SSLError):

@@ -1,9 +1,9 @@
 """The fence: a hash in Redis that lets one instance write for a key, and no other.
 
-For each range of keys of a materialization it names the instance that opened it last. Whoever opens a range
-takes the entries of all that overlap it away. A chunk of writes is one transaction of Redis that watches
-the hash: it runs only if the entry is still the writer's own, and nobody has touched the hash since it
-looked. So on one server, an instance that was replaced writes nothing from then on.
+For each key range of a materialization it names the instance that opened it last. Opening a range removes the
+entries of all ranges that overlap it. A chunk of writes is one transaction of Redis that watches the hash: it
+runs only if the entry is still the writer's own, and nobody has changed the hash since it was read. So on one
+server, an instance that was replaced writes nothing from then on.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from headrace.model.key_range import KeyRange
 
 @dataclass(frozen=True)
 class Fence:
-    """The right to write for a range of keys, until somebody else opens one of them."""
+    """The right to write for a key range, until another instance opens an overlapping one."""
 
     materialization: str
     key_range: KeyRange
     holder: str
-    """Never the same twice."""
+    """The id of the instance, which is unique."""
 
     @property
     def key(self) -> str:
         return fences_key(self.materialization)
 
     def verify(self, session: Session) -> None:
-        """Raises `Fenced` where the range was taken over, and watches that it is not."""
+        """Raises `Fenced` if the range was taken over; otherwise watches for that."""
         _, holder = session.pipeline([("WATCH", self.key), ("HGET", self.key, str(self.key_range))])
         if holder is None or holder.decode() != self.holder:
             raise self._fenced(session)
 
     def write(self, session: Session, commands: Sequence[Command]) -> None:
-        """Runs all of the commands if the fence is ours still, and none if it is not."""
+        """Runs all of the commands if the fence is still ours, and none if it is not."""
         written = False
-        while not written:  # again only where somebody has opened another range meanwhile
+        while not written:  # repeats only if another range was opened meanwhile
             self.verify(session)
             written = session.transaction(commands)
 
@@ -64,7 +64,7 @@ class Fence:
 
 
 def install_fence(session: Session, materialization: str, key_range: KeyRange) -> Fence:
-    """Takes over a range of keys from whoever has one of them."""
+    """Takes over a key range from every instance that holds an overlapping one."""
     fence = Fence(materialization, key_range, _this_process())
     installed = False
     while not installed:

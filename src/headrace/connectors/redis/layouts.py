@@ -1,4 +1,4 @@
-"""What is under each prefix: Redis has no schema to ask, so the connector keeps a record of its own."""
+"""Layouts: the connector's own record of the contents of each prefix, because Redis has no schema."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ STORED_KEY = f"{OWN_PREFIX}:stored"
 
 @dataclass(frozen=True)
 class Layout:
-    """What a binding keeps under its prefix, or in its stream."""
+    """The contents of a binding's prefix, or of its stream."""
 
     materialization: str
     format: str
     delta_updates: bool
     keys: tuple[tuple[str, FieldType], ...]
     fields: Mapping[str, FieldType]
-    """Of hashes and entries of a stream, beside the key's; also those that are stored no more."""
+    """The fields of hashes and stream entries except for the key's, including those that are no longer
+    stored."""
     lineage: str | None = ""
-    """Of the materialization; empty if it never told one, None if a version before lineages recorded this."""
+    """The lineage of the materialization; empty if none was recorded, None if a version before lineages
+    recorded this."""
 
     @property
     def kind(self) -> str:
-        """In words, for reasons and refusals."""
+        """Describes the layout in words, for reasons and refusals."""
         if self.delta_updates:
             return f"a stream of delta updates in format {self.format}"
         return f"documents in format {self.format}"
@@ -74,7 +76,7 @@ class Layout:
 
 
 def wanted_layout(materialization: str, lineage: str, binding: Binding, resource: RedisResource) -> Layout:
-    """The layout that a binding needs."""
+    """Returns the layout that a binding needs."""
     if binding.document is None and not (binding.delta_updates and resource.format == "hash"):
         raise EndpointError(
             f"binding {binding} stores no document, and only a stream in format hash can do without: store it"
@@ -95,7 +97,7 @@ def key_types(fields: tuple[Field, ...]) -> tuple[tuple[str, FieldType], ...]:
 
 
 def read_layouts(session: Session) -> dict[str, Layout]:
-    """The layouts of all prefixes, of other materializations too."""
+    """Returns the layouts of all prefixes, including those of other materializations."""
     entries = session.call("HGETALL", LAYOUTS_KEY)
     return {
         prefix.decode(): Layout.from_json(layout)
@@ -104,20 +106,21 @@ def read_layouts(session: Session) -> dict[str, Layout]:
 
 
 def read_stored(session: Session) -> set[str]:
-    """The prefixes that rows were stored under, for all that the connector has recorded."""
+    """Returns the prefixes under which rows were stored, as far as the connector has recorded them."""
     return {prefix.decode() for prefix in session.call("HGETALL", STORED_KEY)[::2]}
 
 
 def record_stored(prefix: str) -> Command:
-    """Goes into each transaction of Redis that stores rows, so that there are none without it."""
+    """Records the prefixes, in each transaction of Redis that stores rows, so that no row is stored without
+    the record."""
     return ("HSET", STORED_KEY, prefix, 1)
 
 
 def target_of(materialization: str, prefix: str, layouts: Mapping[str, Layout], stored: set[str]) -> Target:
-    """What a prefix holds, to a materialization that asks.
+    """Returns the state of a prefix from the view of one materialization.
 
-    Rows that expired or that others removed count: nothing less than a look at every key could tell. So do
-    those that a version before this one may have stored without a record.
+    Expired and removed rows count: only a scan of every key could tell. So do rows that an earlier version
+    may have stored without a record.
     """
     layout = layouts.get(prefix)
     if layout is None:
@@ -130,7 +133,7 @@ def target_of(materialization: str, prefix: str, layouts: Mapping[str, Layout], 
 def check_prefixes(prefixes: list[str], layouts: Mapping[str, Layout]) -> None:
     """Refuses prefixes under which two bindings, of whichever materializations, could write the same key.
 
-    Whose a prefix itself is, is another question.
+    The owner of the prefix itself is checked elsewhere.
     """
     for number, prefix in enumerate(prefixes):
         for other in (*prefixes[:number], *layouts):

@@ -1,4 +1,4 @@
-"""What a transaction that is replayed does to a view, since delivery is at least once."""
+"""The effect of a replayed transaction on a view, since delivery is at least once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOOKS_INSIDE = (Strategy.MERGE, Strategy.SET)
 
 
 def counted_again(schema: Any, pointer: str = "") -> Iterator[str]:
-    """Pointers to the locations of documents in which a replayed transaction counts twice."""
+    """Yields pointers to the locations of documents in which a replayed transaction counts twice."""
     if not isinstance(schema, Mapping):
         return
     strategy = annotation_of(schema, pointer).strategy

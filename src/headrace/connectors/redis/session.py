@@ -1,7 +1,7 @@
 """One connection to a Redis server.
 
-Not the driver's own client: that one connects again and repeats what was under way, and a repeated XADD is
-a second entry, and a new connection watches nothing. Here a connection that is lost stays lost.
+The driver's own client is not used: it reconnects and repeats commands, but a repeated XADD is a second
+entry, and a new connection watches nothing. Here a lost connection stays lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Command = Sequence[str | bytes | int]
 
 
 class Session:
-    """A connection; a context manager, which closes it."""
+    """A connection. As a context manager it closes itself."""
 
     def __init__(self, endpoint: RedisEndpoint) -> None:
         self._replicas = endpoint.replicas
@@ -51,11 +51,11 @@ class Session:
         self._connection.disconnect()
 
     def call(self, *command: str | bytes | int) -> Any:
-        """The answer to one command."""
+        """Returns the response to one command."""
         return self.pipeline([command])[0]
 
     def pipeline(self, commands: Sequence[Command]) -> list[Any]:
-        """The answers to commands that are sent together; raises the first that is an error."""
+        """Returns the responses to commands that are sent together; raises the first that is an error."""
         answers = self._exchange(commands)
         for answer in answers:
             if isinstance(answer, RedisError):
@@ -63,19 +63,20 @@ class Session:
         return answers
 
     def transaction(self, commands: Sequence[Command]) -> bool:
-        """Runs commands as one step, between which nobody else's run.
+        """Runs commands atomically.
 
-        False, and nothing is done, where a key has changed that this session watches; watches none then.
+        Returns False, and does nothing, if a key has changed that this session watches. Watches none
+        afterwards.
         """
         *queued, done = self._exchange([("MULTI",), *commands, ("EXEC",)])
-        # What was refused when it was queued says more than the refusal to run any of it.
+        # The error of the command that could not be queued says more than the refusal to run any of them.
         for answer in (*queued, *(done if isinstance(done, list) else [done])):
             if isinstance(answer, RedisError):
                 raise as_endpoint_failure(answer)
         return done is not None
 
     def await_replicas(self) -> None:
-        """Returns once as many replicas as are configured have all that this session wrote."""
+        """Returns once the configured number of replicas has everything that this session wrote."""
         if self._replicas:
             # Before the connection's own time-out it is answered how many there are until then.
             milliseconds = max(1, int(self._timeout * 800))

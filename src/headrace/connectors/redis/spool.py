@@ -1,4 +1,4 @@
-"""What a transaction has brought so far, before it may be used."""
+"""Holds the rows of a transaction until they may be used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Spool:
         self._writer.write_batch(rows)
 
     def drain(self) -> Iterator[pa.RecordBatch]:
-        """What was added, in its order; it is then forgotten."""
+        """Yields the rows in order, and forgets them."""
         if self._writer is None or self._file is None:
             return
         self._writer.close()
@@ -35,7 +35,7 @@ class Spool:
             yield from pa.ipc.open_stream(file)
 
     def close(self) -> None:
-        """Forgets what was added."""
+        """Forgets the rows."""
         if self._file is not None:
             self._file.close()
             self._file = self._writer = None

@@ -1,4 +1,4 @@
-"""The rows of the transaction at hand, staged until they may be looked up or written."""
+"""Holds the rows of the current transaction until they may be looked up or written."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class StagedRows:
         self._stores[store.binding].add(pa.RecordBatch.from_arrays(columns, schema=schema))
 
     def load(self, session: Session) -> Iterator[Loaded]:
-        """The documents of the staged keys, which are then forgotten."""
+        """Yields the documents of the staged keys, and forgets the keys."""
         for number, storage in enumerate(self._storages):
             for keys in self._loads[number].drain():
                 assert isinstance(storage, DocumentStorage)  # nothing is loaded of a stream
                 yield from _load(session, number, storage, keys)
 
     def write(self, session: Session, fence: Fence) -> None:
-        """All that was staged, chunk by chunk, each of them as one step and under the fence."""
+        """Writes all staged rows, chunk by chunk, each of them atomically and under the fence."""
         fence.verify(session)  # also where there is nothing to write
         for number, storage in enumerate(self._storages):
             for rows in self._stores[number].drain():
@@ -67,7 +67,7 @@ def _load(session: Session, number: int, storage: DocumentStorage, keys: pa.Reco
     names = storage.keys(keys)
     for begin in range(0, len(names), _SIZES_AT_ONCE):
         part = names[begin : begin + _SIZES_AT_ONCE]
-        # Sizes first, so that no answer is larger than a chunk, and only what is there is asked for.
+        # Sizes first, so that no response exceeds a chunk, and only existing documents are requested.
         sizes = session.pipeline([storage.size(name) for name in part])
         there = [begin + position for position, size in enumerate(sizes) if size]
         for chunk in chunks(size for size in sizes if size):
@@ -89,7 +89,7 @@ def _texts(documents: Iterable[bytes]) -> pa.StringArray:
 
 
 def _bytes_of(rows: pa.RecordBatch) -> Sequence[int]:
-    """What each row has of bytes, as far as it matters: long texts, and above all the document."""
+    """Estimates the bytes of each row by its long texts, above all the document."""
     sizes = np.zeros(len(rows), dtype=np.int64)
     for column in rows.columns:
         if pa.types.is_string(column.type):

@@ -1,4 +1,4 @@
-"""How rows become commands: as documents in JSON, as hashes, or as entries of a stream."""
+"""Converts rows to commands: as documents in JSON, as hashes, or as entries of a stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.model.materializations import Binding
 
 
 class Storage(ABC):
-    """What a binding keeps in Redis."""
+    """A binding's representation in Redis."""
 
     def __init__(self, binding: Binding, resource: RedisResource) -> None:
         self.binding = binding
@@ -23,15 +23,15 @@ class Storage(ABC):
 
     @abstractmethod
     def stores(self, rows: pa.RecordBatch) -> Iterator[list[Command]]:
-        """For each row, of keys, values and the document, the commands that store it."""
+        """Returns for each row, of keys, values and the document, the commands that store it."""
 
     def keys(self, rows: pa.RecordBatch) -> list[str]:
-        """The keys in Redis of rows, which have more columns or only those of the key."""
+        """Returns the keys in Redis for rows, which may have more columns than the key's."""
         names = [field.name for field in self.binding.keys]
         return redis_keys(self.resource.prefix, rows.select(names))
 
     def _entries(self, rows: pa.RecordBatch) -> Iterator[list[str]]:
-        """For each row the names and values of its columns, one after the other; without what is null."""
+        """Yields for each row the names and values of its non-null columns, one after the other."""
         names = rows.schema.names
         columns = [texts(column).to_pylist() for column in rows.columns]
         for values in zip(*columns, strict=True):
@@ -39,19 +39,19 @@ class Storage(ABC):
 
 
 class DocumentStorage(Storage):
-    """One document per key, which can be loaded again."""
+    """Stores one document per key, which can be loaded again."""
 
     @abstractmethod
     def size(self, key: str) -> Command:
-        """Asks for the bytes of a document, which are none where there is no document."""
+        """Returns the command that asks for the bytes of a document, which are none if it does not exist."""
 
     @abstractmethod
     def loads(self, keys: Sequence[str]) -> list[Command]:
-        """Asks for documents."""
+        """Returns the commands that ask for documents."""
 
     @abstractmethod
     def documents(self, answers: Sequence[list[bytes | None] | bytes | None]) -> list[bytes | None]:
-        """The documents in the answers to `loads`, one for each key."""
+        """Returns the documents in the responses to `loads`, one for each key."""
 
 
 class JsonStorage(DocumentStorage):
@@ -92,7 +92,7 @@ class HashStorage(DocumentStorage):
 
 
 class StreamStorage(Storage):
-    """Every delta update is an entry of its own."""
+    """Stores every delta update as a separate entry."""
 
     def stores(self, rows: pa.RecordBatch) -> Iterator[list[Command]]:
         chosen = rows.select([DOCUMENT_FIELD]) if self.resource.format == "json" else rows

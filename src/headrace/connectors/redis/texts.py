@@ -1,4 +1,4 @@
-"""Values and keys as Redis keeps them: as text that a person can read, and that is one value's alone."""
+"""Converts values and keys to the text that Redis stores, which is readable and unambiguous."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ SEPARATOR = ":"
 
 
 def texts(column: pa.Array) -> pa.StringArray:
-    """Each value as text, from which it can be read back without loss; null where it is null."""
+    """Returns each value as text, from which it can be parsed without loss; null stays null."""
     return to_tuple_type(column).cast(pa.string())
 
 
 def redis_keys(prefix: str, keys: pa.RecordBatch) -> list[str]:
-    """The prefix and the key's values, joined by colons.
+    """Returns the prefix and the key's values, joined by colons.
 
-    Within a value a colon is written `%3A` and a percent sign `%25`; so a colon is always a joint, and as a
-    key always has the same number of values, two keys never get the same text.
+    Within a value a colon is written `%3A` and a percent sign `%25`; so a colon is always a separator, and as
+    a key always has the same number of values, two keys never get the same text.
     """
     parts = [
         pc.replace_substring(

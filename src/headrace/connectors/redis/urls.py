@@ -1,7 +1,7 @@
-"""The URL that a user wrote.
+"""Parses the URL that a user wrote.
 
-The driver can read one by itself, but repeats what it cannot read in its errors, and that may be a part of
-a password.
+The driver can parse one by itself, but its errors repeat what it cannot parse, which may be a part of a
+password.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEFAULT_PORT = 6379
 
 @dataclass(frozen=True)
 class Url:
-    """A server and a database of it: by host and port, or by the path of a socket."""
+    """A server and one of its databases: by host and port, or by the path of a socket."""
 
     host: str = ""
     port: int = DEFAULT_PORT
@@ -43,7 +43,7 @@ class Url:
 
 
 def parse_url(text: str) -> Url | None:
-    """The parts of a URL of Redis; `None` if it is none."""
+    """Returns the parts of a Redis URL, or `None` if it is none."""
     if match := _SOCKET.fullmatch(text):
         place = Url(path=unquote(match["path"]))
     elif match := _TCP.fullmatch(text):

@@ -1,1 +1,1 @@
-"""What SQL endpoints share: tables and their changes, field constraints, and the fence."""
+"""Code that SQL endpoints share: tables and their changes, field constraints, and the fence."""

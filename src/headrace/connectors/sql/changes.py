@@ -1,4 +1,4 @@
-"""Apply for SQL endpoints: the statements that turn the table that is there into the one that is wanted."""
+"""Apply for SQL endpoints: plans the statements that turn the existing table into the wanted one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from headrace.model.ownership import Owner
 
 @dataclass(frozen=True)
 class Change:
-    """Something to do to the endpoint, in words and in SQL."""
+    """A change to the endpoint, in words and in SQL."""
 
     what: str
     statements: tuple[str, ...]
 
 
 def describe(changes: Iterable[Change]) -> str:
-    """What Apply answers: each change as a comment, and the statements that make it."""
+    """Returns the text of Applied: each change as a comment, and its statements."""
     return "\n".join(
         "\n".join([f"-- {change.what}", *(f"{statement};" for statement in change.statements)])
         for change in changes
@@ -30,7 +30,7 @@ def describe(changes: Iterable[Change]) -> str:
 
 
 def plan_table(wanted: WantedTable, table: Table | None, dialect: Dialect) -> list[Change]:
-    """The changes to one table; refuses, before anything is done, what no change can bring about."""
+    """Returns the changes to one table; refuses impossible changes before anything is done."""
     if table is None:
         return [_create(wanted, dialect)]
     _check_keys(wanted, table, dialect)
@@ -51,9 +51,9 @@ def plan_table(wanted: WantedTable, table: Table | None, dialect: Dialect) -> li
 def plan_mark(
     path: Sequence[str], table: Table | None, owner: Owner, dialect: Dialect, *, adopts: bool
 ) -> list[Change]:
-    """The change by which a table says whose it is; refuses one that is somebody else's.
+    """Returns the change that records a table's owner; refuses a table of another owner.
 
-    Without a lineage nothing is to be said.
+    Without a lineage nothing is recorded.
     """
     found = table.owner if table else None
     refuse_other(f"table {'.'.join(path)}", found, owner, adopts=adopts)
@@ -102,7 +102,7 @@ def _plan_column(wanted: WantedTable, column: WantedColumn, table: Table, dialec
                 f"table {'.'.join(wanted.path)} is there without the column {column.name!r} of its "
                 f"{column.what}: materialize into a new table"
             )
-        # Rows that are there already have no value for it, so it is nullable whatever the schema says.
+        # Existing rows have no value for it, so it is nullable whatever the schema says.
         statement = f"ALTER TABLE {path} ADD COLUMN {quote(column.name)} {declared}"
         return [Change(f"add column {column.name} to {path}", (statement,))]
     changes: list[Change] = []

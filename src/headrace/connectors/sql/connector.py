@@ -1,7 +1,7 @@
-"""The connector that every SQL endpoint of ours is: the remote store is authoritative.
+"""The base of every SQL connector: the remote store is authoritative.
 
 The endpoint keeps the checkpoints, and commits them together with the rows that they stand for before
-StartedCommit is sent. So nothing is left to finish after it, and Acknowledged is sent at once.
+StartedCommit is sent. So nothing is left to do after it, and Acknowledged is sent at once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Resource = TypeVar("Resource", bound=SqlResource)
 
 
 class SqlConnector(Connector, Generic[Endpoint, Resource]):
-    """Keeps views in a transactional SQL database."""
+    """Maintains views in a transactional SQL database."""
 
     endpoint_config: type[Endpoint]
     resource_config: type[Resource]
@@ -66,19 +66,19 @@ class SqlConnector(Connector, Generic[Endpoint, Resource]):
 
     @abstractmethod
     def connect(self, endpoint: Endpoint) -> Database:
-        """A new connection, which the caller closes."""
+        """Opens a new connection, which the caller closes."""
 
     def look(self, endpoint: Endpoint) -> Database:
-        """A new connection that changes nothing at the endpoint by being made, nor later."""
+        """Opens a connection that changes nothing at the endpoint, neither by being opened nor later."""
         return self.connect(endpoint)
 
     @abstractmethod
     def table_path(self, endpoint: Endpoint, resource: Resource) -> tuple[str, ...]:
-        """Where the table of a binding is."""
+        """Returns the path of a binding's table."""
 
     @abstractmethod
     def checkpoints_path(self, endpoint: Endpoint) -> tuple[str, ...]:
-        """Where the table of checkpoints and fences is."""
+        """Returns the path of the table of checkpoints and fences."""
 
     def spec(self, request: Spec) -> Specified:  # noqa: ARG002 - the answer depends on nothing
         return Specified(
@@ -163,7 +163,7 @@ class SqlConnector(Connector, Generic[Endpoint, Resource]):
         return read_config(self.endpoint_config, raw, "endpoint")
 
     def _check_paths(self, endpoint: Endpoint, paths: Sequence[tuple[str, ...]]) -> None:
-        """Refuses two bindings that would share a table, and one that would take the checkpoints' table."""
+        """Refuses two bindings that would share a table, and one that would use the checkpoints' table."""
         taken = {self._same_path(self.checkpoints_path(endpoint)): "the table of checkpoints"}
         for path in paths:
             if used := taken.setdefault(self._same_path(path), ""):

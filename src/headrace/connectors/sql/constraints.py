@@ -1,4 +1,4 @@
-"""Validate for SQL endpoints: what can be stored, given the table that is there."""
+"""Validate for SQL endpoints: constraints for each field, given the existing table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headrace.protocol.messages import Constraint, ConstraintKind
 def constrain(
     collection: Collection, table: Table | None, dialect: Dialect, delta_updates: bool
 ) -> dict[str, Constraint]:
-    """A constraint with its reason for each field, and for the document."""
+    """Returns a constraint with its reason for each field, and for the document."""
     is_loaded = not delta_updates and needs_load(collection.schema)
     document = _document_constraint(table, dialect, delta_updates, is_loaded)
-    claimed = {dialect.same_name(DOCUMENT_FIELD)}  # by whoever comes first: the document, then the keys
+    claimed = {dialect.same_name(DOCUMENT_FIELD)}  # by the first field: the document, then the keys
     key_problem = _key_problem(collection, table, dialect, delta_updates)
     constraints: dict[str, Constraint] = {}
     for field in collection.fields:
@@ -128,7 +128,7 @@ def _key_problem(
 
 
 def folded_keys(table: Table) -> str | None:
-    """Why two keys of a collection would be one in the table, if so."""
+    """Returns why two keys of a collection would be equal in the table; empty if they would not."""
     if not table.folded:
         return None
     return (

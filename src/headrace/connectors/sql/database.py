@@ -1,4 +1,4 @@
-"""What the shared SQL code needs of a connection to an endpoint."""
+"""The interface of a connection to an endpoint, for the shared SQL code."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from headrace.protocol.messages import Durability
 class Database(ABC):
     """One connection. Statements commit by themselves outside of `transaction`.
 
-    Parameters are written `$1`, `$2`, ... Errors are raised as `EndpointUnavailable` where the same
-    statement may work later, and as `EndpointError` where it will not.
+    Parameters are written `$1`, `$2`, ... Errors are raised as `EndpointUnavailable` if the same statement
+    may work later, and as `EndpointError` if it will not.
     """
 
     @abstractmethod
     def query(self, statement: str, *parameters: Any) -> list[Sequence[Any]]:
-        """The rows of a statement."""
+        """Returns the rows of a statement."""
 
     @abstractmethod
     def execute(self, statement: str, *parameters: Any) -> int:
-        """How many rows a statement changed."""
+        """Returns how many rows a statement changed."""
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[None]:
@@ -35,26 +35,27 @@ class Database(ABC):
 
     @abstractmethod
     def lock_opens(self, materialization: str) -> None:
-        """Within a transaction: until it ends, no other instance opens a range of this materialization."""
+        """Prevents other instances from opening a range of this materialization until the current transaction
+        ends."""
 
     @abstractmethod
     def lock_applies(self) -> None:
-        """Within a transaction: until it ends, no other instance changes tables of this endpoint.
+        """Prevents other instances from changing tables of this endpoint until the current transaction ends.
 
-        From then on, a statement that would wait long for a lock gives up instead, as something that may
-        be tried again: others would queue up behind it.
+        From then on, a statement that would wait long for a lock fails with a `Transient` error instead:
+        others would queue up behind it.
         """
 
     @abstractmethod
     def table(self, path: Sequence[str]) -> Table | None:
-        """The table at this path, if there is one."""
+        """Returns the table at this path, or None if it does not exist."""
 
     def check_rights(self, path: Sequence[str], *, exists: bool) -> None:  # noqa: B027 - most need none
         """Refuses a table that this user may not read, write, or create."""
 
     @abstractmethod
     def durability(self) -> Durability:
-        """Says what keeps the rows that are committed."""
+        """States what the committed rows survive."""
 
     def has_rows(self, path: Sequence[str]) -> bool:
         ((found,),) = self.query(f"SELECT EXISTS (SELECT 1 FROM {quote_path(path)})")  # noqa: S608
@@ -62,9 +63,10 @@ class Database(ABC):
 
     @abstractmethod
     def stage(self, table: str, columns: Sequence[pa.Array], *, is_joined: bool = True) -> None:
-        """Appends rows to a staging table of this connection; nobody else must notice, nor wait.
+        """Appends rows to a staging table of this connection, without affecting or blocking others.
 
-        `is_joined`: a statement will look for them in another table, so that it matters how many they are.
+        `is_joined`: a statement will join them with another table, so their number matters to the query
+        planner.
         """
 
     def clear(self, table: str) -> None:
@@ -72,16 +74,18 @@ class Database(ABC):
         self.execute(f"DELETE FROM {table}")  # noqa: S608 - a name of ours
 
     def can_copy(self, path: Sequence[str]) -> bool:  # noqa: ARG002
-        """Whether `copy` does to this table what an INSERT of the same rows does."""
+        """Returns whether `copy` has the same effect on this table as an INSERT of the same rows."""
         return False
 
     def copy(self, path: Sequence[str], names: Sequence[str], rows: Sequence[pa.RecordBatch]) -> bool:
-        """Within a transaction: puts rows into a table; or none, and False, if a key of theirs is there."""
+        """Copies rows into a table, within a transaction; copies none and returns False if one of their keys
+        exists."""
         raise NotImplementedError
 
     @abstractmethod
     def fetch(self, query: str, keys: pa.Schema) -> Iterator[tuple[pa.RecordBatch, pa.StringArray]]:
-        """The rows of a query, a message's worth at a time: columns of this schema, then a document."""
+        """Yields the rows of a query in chunks of a message's size, with columns of this schema, then a
+        document."""
 
     @abstractmethod
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What differs between SQL endpoints in how the same thing is written."""
+"""The differences between SQL endpoints in how the same statement is written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def quote_path(path: Sequence[str]) -> str:
 
 
 class Dialect(ABC):
-    """The spelling of one endpoint. Identifiers are always quoted, in the standard's double quotes."""
+    """The syntax of one endpoint. Identifiers are always quoted, in the standard's double quotes."""
 
     name: str
     limits: RowLimits = RowLimits()
@@ -28,38 +28,38 @@ class Dialect(ABC):
 
     @abstractmethod
     def column_type(self, field_type: FieldType) -> str:
-        """How a new column of this type is declared."""
+        """Returns the declaration of a new column of this type."""
 
     @abstractmethod
     def field_type(self, declared: str) -> FieldType | None:
-        """What a column declared like this holds; `None` if it is nothing that fields can be stored in."""
+        """Returns the type of a column with this declaration; `None` if no field can be stored in it."""
 
     @abstractmethod
     def staged_type(self, field_type: FieldType) -> str:
-        """How the column of a staging table is declared that takes a field as Arrow brings it."""
+        """Returns the declaration of a staging column that takes a field in Arrow's representation."""
 
     @abstractmethod
     def stored(self, staged: str, declared: str) -> str:
-        """The expression that turns a staged column into what a column declared like this holds."""
+        """Returns the expression that converts a staged column for a column with this declaration."""
 
     def takes(self, declared: str, field_type: FieldType) -> bool:  # noqa: ARG002
-        """Whether `Database.copy` can put a field into a column declared like this."""
+        """Returns whether `Database.copy` can store a field in a column with this declaration."""
         return False
 
     @abstractmethod
     def loaded(self, stored: str, field_type: FieldType) -> str:
-        """The expression that reads a stored column in the form that Arrow can take."""
+        """Returns the expression that reads a stored column in a form that Arrow can take."""
 
     @abstractmethod
     def name_problem(self, name: str) -> str | None:
-        """Why no column can have this name, if so."""
+        """Returns why no column can have this name; empty if it is valid."""
 
     @abstractmethod
     def same_name(self, name: str) -> str:
-        """Two columns whose names are equal after this cannot be in one table."""
+        """Normalizes a name: two columns whose names are equal after this cannot be in one table."""
 
     def column(self, table: Table, name: str) -> Column | None:
-        """The column of a table that goes by this name, however it is spelled there."""
+        """Returns the column of a table with this name, however it is spelled there."""
         for column in table.columns.values():
             if self.same_name(column.name) == self.same_name(name):
                 return column
@@ -70,15 +70,16 @@ class Dialect(ABC):
 
     @abstractmethod
     def widen(self, table: str, column: Column, wider: FieldType) -> list[str]:
-        """Statements that change a column's type and keep its values. `table` is quoted."""
+        """Returns the statements that change a column's type and keep its values. `table` is quoted."""
 
     @abstractmethod
     def mark(self, path: Sequence[str], table: Table | None, owner: Owner) -> list[str]:
-        """Statements that let a table say whose it is, in something that lives and dies with it.
+        """Returns the statements that record a table's owner, in something that is dropped and restored
+        together with the table.
 
-        `table` is how it was before, if it was there.
+        `table` is its state before, if it existed.
         """
 
     @abstractmethod
     def drop_not_null(self, table: str, column: Column) -> list[str]:
-        """Statements that let a column be null. `table` is quoted."""
+        """Returns the statements that make a column nullable. `table` is quoted."""

@@ -1,9 +1,9 @@
 """The fence: a table of checkpoints in the endpoint that lets one instance commit for a key, and no other.
 
-Each row is a range of keys of a materialization, with a fence that goes up whenever somebody opens a
-range that overlaps it, and the runtime checkpoint of the last commit. A commit moves its own row's
-checkpoint in the transaction that moves the data, and only while the row's fence is the one that it
-was given when it opened; otherwise it was replaced and rolls back.
+Each row is a key range of a materialization, with a fence that rises whenever an instance opens a range that
+overlaps it, and the runtime checkpoint of the last commit. A commit moves its own row's checkpoint in the
+transaction that moves the data, and only while the row's fence is the one that it was given when it opened;
+otherwise it was replaced and rolls back.
 
 Ranges may be opened that split or join older ones. Rows are never removed, so several may cover a key;
 the one opened last owns it (`opened` counts opens). A newly opened range takes over the checkpoint of
@@ -41,14 +41,15 @@ class CheckpointRow:
 
 @dataclass(frozen=True)
 class Fence:
-    """The right to commit for a range of keys, until somebody else opens one of them."""
+    """The right to commit for a key range, until another instance opens an overlapping one."""
 
     materialization: str
     key_range: KeyRange
     number: int
     checkpoint: JsonObject
     holder: str
-    """Unlike the number, never given twice: it tells a row from one that took the place of a removed one."""
+    """The unique id of the instance. Unlike the fence's number, it also distinguishes the row from one that
+    replaced a removed one."""
 
 
 class FenceTable:
@@ -71,7 +72,7 @@ class FenceTable:
 )"""
 
     def install(self, database: Database, materialization: str, key_range: KeyRange) -> Fence:
-        """Takes over a range of keys. The caller has begun a transaction in which no other open runs."""
+        """Takes over a key range. The caller has begun a transaction in which no other open runs."""
         database.execute(
             f"UPDATE {self._table} SET fence = fence + 1"  # noqa: S608 - the only text put in is a quoted name
             " WHERE materialization = $1 AND key_begin <= $2 AND key_end >= $3",
@@ -110,7 +111,8 @@ class FenceTable:
         return Fence(materialization, key_range, 1, checkpoint, holder)
 
     def commit(self, database: Database, fence: Fence, checkpoint: JsonObject) -> None:
-        """Moves the checkpoint in the caller's transaction, or raises `Fenced`, and the caller rolls back."""
+        """Moves the checkpoint in the caller's transaction, or raises `Fenced`, upon which the caller rolls
+        back."""
         moved = database.execute(
             f"UPDATE {self._table} SET checkpoint = $1"  # noqa: S608
             " WHERE materialization = $2 AND key_begin = $3 AND key_end = $4 AND fence = $5 AND holder = $6",
@@ -125,7 +127,8 @@ class FenceTable:
             raise self._fenced(database, fence)
 
     def checkpoints(self, database: Database, materialization: str) -> tuple[JsonObject, ...]:
-        """Returns what whoever opens ranges of all keys would be given; empty if nobody ever did."""
+        """Returns the checkpoints that an open of the full range would inherit; empty if nobody ever opened
+        one."""
         rows = self._overlapping(database, materialization, FULL_RANGE)
         return tuple(checkpoint for _, checkpoint in _owned_pieces(rows, FULL_RANGE)) if rows else ()
 
@@ -164,7 +167,8 @@ class FenceTable:
 def inherited_checkpoint(
     rows: Sequence[CheckpointRow], materialization: str, key_range: KeyRange
 ) -> JsonObject:
-    """The checkpoint of whoever owned the keys of this range last; refuses where the owners disagree."""
+    """Returns the checkpoint of the last owner of the keys of this range; refuses if several owners
+    disagree."""
     pieces = _owned_pieces(rows, key_range)
     first_range, first = pieces[0]
     for piece, checkpoint in pieces[1:]:
@@ -178,7 +182,7 @@ def inherited_checkpoint(
 
 
 def _owned_pieces(rows: Sequence[CheckpointRow], key_range: KeyRange) -> list[tuple[KeyRange, JsonObject]]:
-    """The parts of a range in order, each with the checkpoint of whoever owned it last."""
+    """Returns the parts of a range in order, each with the checkpoint of its last owner."""
     pieces: list[tuple[KeyRange, JsonObject]] = []
     for row in sorted(rows, key=lambda row: -row.opened):
         part = row.key_range.intersection(key_range)

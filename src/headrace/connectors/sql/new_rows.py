@@ -1,4 +1,4 @@
-"""Rows of a transaction that are to be inserted: by way of a staging table, or straight into the table.
+"""Inserts the new rows of a transaction: through a staging table, or directly into the table.
 
 `INSERT ... ON CONFLICT` from a staging table is right whether a key is there or not, since loads may be
 skipped. To copy rows into the table itself takes half as long, but fails at the first key that is there. So
@@ -23,11 +23,12 @@ MOST_BYTES = 32 << 20  # held in memory; a transaction that has more is staged
 # in nearly each transaction would do so every time.
 _PAUSE = 100
 _pauses: dict[tuple[str, ...], int] = {}
-"""How many transactions of this process a table is not copied to: a stream may have only one."""
+"""Counts, for each table, the transactions of this process that still do not copy to it: a stream may have
+only one."""
 
 
 class NewRows:
-    """Of one binding."""
+    """The rows of one binding that are to be inserted."""
 
     def __init__(self, database: Database, staging: Staging, materialization: str) -> None:
         self._database, self._staging = database, staging
@@ -38,7 +39,7 @@ class NewRows:
         self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
         self._look_new: bool | None = None
-        """None: not enough of them were seen in this transaction."""
+        """None: this transaction has not yet seen enough rows."""
 
     def add(self, rows: pa.RecordBatch) -> None:
         if self._look_new is None:
@@ -57,7 +58,7 @@ class NewRows:
                 self._stage_held()
 
     def insert(self) -> None:
-        """Within a transaction."""
+        """Inserts the rows, within a transaction."""
         path = self._staging.binding.resource_path
         if self._held and not self._database.copy(path, self._staging.column_names, self._held):
             _pauses[self._name] = _PAUSE

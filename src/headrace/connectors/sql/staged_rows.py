@@ -1,4 +1,4 @@
-"""The rows of the transaction at hand, staged until they are committed."""
+"""Stages the rows of the current transaction until they are committed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace.protocol.messages import Load, Loaded, Store
 
 
 class StagedRows:
-    """Keys to load and rows to store, in staging tables of one connection."""
+    """Stages keys to load and rows to store, in staging tables of one connection."""
 
     def __init__(self, database: Database, dialect: Dialect, materialization: Materialization) -> None:
         self._database = database
@@ -38,7 +38,7 @@ class StagedRows:
         self._bindings[load.binding].keys.add(load.keys.columns)
 
     def load(self) -> Iterator[Loaded]:
-        """The documents of the staged keys, which are then forgotten."""
+        """Yields the documents of the staged keys, and forgets the keys."""
         for index, one in enumerate(self._bindings):
             if one.keys.rows:
                 binding = one.staging.binding
@@ -59,7 +59,7 @@ class StagedRows:
         one.inserts.add(rows.filter(pc.invert(store.exists)))
 
     def commit(self, fences: FenceTable, fence: Fence, checkpoint: JsonObject) -> None:
-        """Everything that was staged, and the checkpoint, in one transaction; or nothing."""
+        """Commits everything that was staged, and the checkpoint, in one transaction; or nothing."""
         with self._database.transaction():
             for one in self._bindings:
                 one.apply()
@@ -69,7 +69,7 @@ class StagedRows:
 
 
 class _StagedBinding:
-    """What is staged of one binding."""
+    """The staged keys and rows of one binding."""
 
     def __init__(self, database: Database, staging: Staging, materialization: str) -> None:
         self._database, self.staging = database, staging
@@ -78,7 +78,7 @@ class _StagedBinding:
         self.inserts = NewRows(database, staging, materialization)
 
     def apply(self) -> None:
-        """Within a transaction."""
+        """Applies the staged rows, within a transaction."""
         if self.updates.rows:
             updated = self._database.execute(self.staging.update_statement)
             if updated != self.updates.rows:

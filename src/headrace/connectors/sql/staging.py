@@ -1,4 +1,4 @@
-"""Staging tables: where keys to load and rows to store wait, so that each kind is one statement.
+"""Staging tables hold keys to load and rows to store, so that each kind is one statement.
 
 They are temporary, so writing to them locks nothing that others need and a crash leaves nothing behind.
 What they hold reaches the table in the burst of statements that is the commit. Their columns are
@@ -62,7 +62,7 @@ class Staging:
 
     @property
     def load_query(self) -> str:
-        """Keys and documents of the staged keys that exist."""
+        """Returns the query for keys and documents of the staged keys that exist."""
         keys = ", ".join(
             self.dialect.loaded(f"staged.c{number}", field.type)
             for number, field in enumerate(self.binding.keys)
@@ -76,7 +76,8 @@ class Staging:
 
     @property
     def insert_statement(self) -> str:
-        """Rows that are new; but one that is there after all is updated, since loads may be skipped."""
+        """Returns the statement that inserts new rows, or updates one that exists after all, since loads may
+        be skipped."""
         names = ", ".join(quote(column.name) for column in self._columns)
         # SQLite takes ON CONFLICT for a join condition unless WHERE comes between.
         text = (
@@ -91,7 +92,7 @@ class Staging:
 
     @property
     def stored_key_query(self) -> str:
-        """Whether a key of the rows that are staged to be inserted is there already: a row if so."""
+        """Returns the query that has a row if a key of the rows staged for insertion exists already."""
         return (
             f"SELECT 1 FROM {self.insert_table} AS staged"  # noqa: S608
             f" JOIN {self._path} AS stored ON {self._same_key} LIMIT 1"
@@ -99,12 +100,12 @@ class Staging:
 
     @property
     def column_names(self) -> list[str]:
-        """In the table, in the order in which rows are staged."""
+        """Returns the names of the table's columns, in the order in which rows are staged."""
         return [column.name for column in self._columns]
 
     @property
     def is_kept_as_it_comes(self) -> bool:
-        """Whether each column of the table takes what Arrow brings, without a cast."""
+        """Returns whether each column of the table takes Arrow's representation without a cast."""
         return all(self.dialect.takes(self._declared(column), column.type) for column in self._columns)
 
     @property

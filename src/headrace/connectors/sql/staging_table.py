@@ -10,7 +10,8 @@ from headrace.connectors.sql.database import Database
 
 
 class StagingTable:
-    """Made when it is first needed, and emptied when it is needed again: many a stream ends before that."""
+    """Created when it is first needed, and emptied when it is needed again: many a stream ends before
+    that."""
 
     def __init__(self, database: Database, name: str, create: str, *, is_joined: bool = True) -> None:
         self._database, self._name, self._create, self._is_joined = database, name, create, is_joined

@@ -1,4 +1,4 @@
-"""Tables as an endpoint has them and as a binding wants them."""
+"""Tables as an endpoint has them and as a binding needs them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Table:
     columns: Mapping[str, Column]
     primary_key: tuple[str, ...]
     folded: tuple[str, ...] = ()
-    """Columns of the key that take two values for one, by their collation."""
+    """Columns of the key that treat different values as equal, by their collation."""
     owner: Owner | None = None
-    """Whose it is, as `Dialect.mark` has it say."""
+    """The owner, as `Dialect.mark` records it."""
     can_be_marked: bool = True
-    """Whether this user may change what it says."""
+    """Whether this user may change the ownership mark."""
     comment: str = ""
-    """What people have written about it, if the endpoint keeps that with our mark."""
+    """The users' own comment, if the endpoint keeps it together with our mark."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class WantedColumn:
     type: FieldType
     nullable: bool
     what: str
-    """What it is in words, for reasons and refusals."""
+    """Names the column in words, for reasons and refusals."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class SqliteEndpoint(ConnectorConfig):
 
 
 class SqliteConnector(SqlConnector[SqliteEndpoint, SqlResource]):
-    """Keeps views in an SQLite database."""
+    """Maintains views in an SQLite database."""
 
     endpoint_config = SqliteEndpoint
     resource_config = SqlResource

@@ -1,4 +1,4 @@
-"""A connection to an SQLite database, with its errors told apart."""
+"""A connection to an SQLite database, with its errors translated to our two kinds."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ class SqliteDatabase(Database):
                 yield _key_columns(rows, keys), documents
 
     def _use_wal(self) -> None:
-        """Changing the journal's mode does not wait for others as everything else does."""
+        """Switches to WAL, with retries: unlike everything else, a change of the journal mode does not wait
+        for others."""
         deadline = time.monotonic() + BUSY_SECONDS
         while self.query("PRAGMA journal_mode") != [("wal",)] and self._path != ":memory:":
             try:
@@ -118,10 +119,10 @@ class SqliteDatabase(Database):
             raise
 
     def lock_opens(self, materialization: str) -> None:
-        """Nothing to do: a write transaction of SQLite runs alone."""
+        """Does nothing: a write transaction of SQLite runs alone."""
 
     def lock_applies(self) -> None:
-        """Nothing to do, for the same reason."""
+        """Does nothing, for the same reason."""
 
     def table(self, path: Sequence[str]) -> Table | None:
         schema, name = path
@@ -161,7 +162,7 @@ def _batches(cursor: sqlite3.Cursor) -> Iterator[list[Sequence[Any]]]:
 
 
 def _numbered(parameters: Sequence[Any]) -> dict[str, Any]:
-    """`$1` is a named parameter to SQLite, called 1."""
+    """Rewrites `$1`, which is a named parameter to SQLite, called 1."""
     return {str(number): value for number, value in enumerate(parameters, start=1)}
 
 

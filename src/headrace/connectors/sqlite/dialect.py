@@ -1,8 +1,8 @@
-"""SQLite's spelling of tables and types.
+"""SQLite's syntax for tables and types.
 
-A declared type only gives a column an affinity, by words that it contains. Those here say what the
-field is and contain the word for how it is kept: INT, TEXT or REAL. A bare DECIMAL or DATE would have
-numeric affinity, and SQLite would turn '12.50' into 12.5.
+A declared type only gives a column an affinity, by words that it contains. The types here name the field's
+type and contain the word for its storage: INT, TEXT or REAL. A bare DECIMAL or DATE would have numeric
+affinity, and SQLite would turn '12.50' into 12.5.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SqliteDialect(Dialect):
         return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
     def widen(self, table: str, column: Column, wider: FieldType) -> list[str]:
-        # What was an integer or decimal is text, or a real, by the affinity of where it is copied to.
+        # Integers and decimals become text, or a real, by the affinity of the target column.
         return _replace_column(table, column.name, self.column_type(wider))
 
     def mark(self, path: Sequence[str], table: Table | None, owner: Owner) -> list[str]:
@@ -83,7 +83,7 @@ class SqliteDialect(Dialect):
 
 
 def owner_in(index: str) -> Owner | None:
-    """Whose a table is by the name of one of its indexes; None if that is no mark."""
+    """Returns a table's owner from the name of one of its indexes; None if that is no mark."""
     _, separator, said = index.partition(_MARK)
     try:
         return Owner.decode(said) if separator else None
@@ -92,12 +92,13 @@ def owner_in(index: str) -> Owner | None:
 
 
 def _mark(table: str, owner: Owner) -> str:
-    """The name of an index without rows, in which the table says whose it is; SQLite has no comments."""
+    """Returns the name of an index without rows that records a table's owner, because SQLite has no
+    comments."""
     return f"{table}{_MARK}{owner.encode()}"
 
 
 def _replace_column(table: str, name: str, declared: str) -> list[str]:
-    """SQLite cannot alter a column; one that takes its place leaves indexes and triggers of others alone."""
+    """Replaces a column, because SQLite cannot alter one; the indexes and triggers of other columns stay."""
     old, new = quote(name), quote(f"{name}_headrace_new")
     return [
         f"ALTER TABLE {table} ADD COLUMN {new} {declared}",

@@ -1,4 +1,4 @@
-"""Where requests go, and how much of that may be shown."""
+"""The address of requests, and how much of it may be shown."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from dataclasses import dataclass
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-# What a path may hold as it is (RFC 3986); a percent sign is not among it, so that a path means what it says.
+# Characters that a path may contain unescaped (RFC 3986); not the percent sign, so a path is taken literally.
 _PATH_CHARACTERS = "/!$&'()*+,;=:@~-._"
 _NOT_IN_A_URL = re.compile(r"[^\x21-\x7e]|[\\\"<>^`{|}]")
 
 
 @dataclass(frozen=True)
 class Address:
-    """An http or https URL that a user wrote; without a representation, since any part may be a secret."""
+    """An http or https URL that a user wrote. It has no representation, since any part may be a secret."""
 
     _parts: SplitResult
 
@@ -23,17 +23,17 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """Host and port."""
+        """Returns host and port."""
         return self._parts.netloc.rpartition("@")[2]
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port: all of it that errors and logs say."""
+        """Returns scheme, host and port: the only parts that errors and logs contain."""
         return f"{self.scheme}://{self.authority}"
 
     @property
     def credentials(self) -> tuple[str, str] | None:
-        """The user and password before the host, if there are any."""
+        """Returns the user and password before the host, if there are any."""
         if "@" not in self._parts.netloc:
             return None
         return unquote(self._parts.username or ""), unquote(self._parts.password or "")
@@ -47,7 +47,7 @@ class Address:
         return self._parts.query
 
     def url(self, path: str) -> str:
-        """Where the requests of a resource go, without the credentials."""
+        """Returns the URL for the requests of a resource, without the credentials."""
         base = self._parts.path
         if path != "/":
             base = f"{base.rstrip('/')}/{quote(path, safe=_PATH_CHARACTERS)}"
@@ -58,7 +58,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address | None:
-    """The parts of a URL; `None` if it is none that can be posted to."""
+    """Returns the parts of a URL, or `None` if requests cannot be posted to it."""
     if _NOT_IN_A_URL.search(text):
         return None
     try:
@@ -75,7 +75,7 @@ def parse_address(text: str) -> Address | None:
 
 
 def path_problem(path: str) -> str:
-    """Why a resource cannot have this path, if it cannot."""
+    """Returns why a resource cannot have this path; empty if it can."""
     if any(ord(character) < 0x20 or "\ud800" <= character <= "\udfff" for character in path):
         return "it holds a character that no URL can carry"
     if "?" in path or "#" in path:

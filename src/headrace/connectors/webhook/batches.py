@@ -1,4 +1,4 @@
-"""The requests of a transaction: their bodies, and the keys that tell a receiver which it has had."""
+"""The requests of a transaction: their bodies, and the keys by which a receiver recognizes repeated ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.model.materializations import Binding
 from headrace.protocol.messages import Open
 
 FORMAT = 1
-"""The version of the body, raised when a receiver would have to change."""
+"""The version of the body, raised by a change that requires receivers to change."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Batch:
 
 
 class TransactionBatches:
-    """Makes the requests of one stream's transactions."""
+    """Creates the requests of one stream's transactions."""
 
     def __init__(self, opened: Open, endpoint: WebhookEndpoint) -> None:
         self._materialization = opened.materialization
@@ -35,7 +35,7 @@ class TransactionBatches:
         self._endpoint = endpoint
 
     def of(self, transaction: int, spool: Spool) -> Iterator[Batch]:
-        """What to send, in order; each is made only when it is asked for."""
+        """Yields the requests in order, each created only when it is needed."""
         for index, binding in enumerate(self._materialization.bindings):
             batches = spool.batches(index, self._endpoint.batch_documents, self._endpoint.batch_bytes)
             for number, rows in enumerate(batches, 1):

@@ -1,4 +1,4 @@
-"""Posts requests to a receiver, and judges its answers."""
+"""Posts requests to a receiver, and evaluates its responses."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _PASSING = {
     HTTPStatus.TOO_EARLY,
     HTTPStatus.TOO_MANY_REQUESTS,
 }
-# Of a longer answer the rest is not waited for, and its connection not used again.
+# The rest of a longer response is not read, and its connection is not reused.
 _MOST_ANSWER_BYTES = 64 * 1024
 _MOST_SHOWN_CHARACTERS = 300
 
 
 class _TooSlow(exceptions.HTTPError):
-    """An answer that comes in drops, each of them in time."""
+    """Raised for a response that arrives in small parts, each of them in time."""
 
 
 class WebhookClient:
-    """Connections to one receiver, for as many threads as the endpoint allows requests at once."""
+    """Connections to one receiver, for as many threads as the endpoint allows concurrent requests."""
 
     def __init__(self, endpoint: WebhookEndpoint) -> None:
         self._endpoint = endpoint
@@ -57,7 +57,7 @@ class WebhookClient:
         )
 
     def post(self, batch: Batch) -> None:
-        """Returns once the receiver has taken the batch."""
+        """Returns once the receiver has accepted the batch."""
         body = gzip.compress(batch.body, compresslevel=6, mtime=0) if self._endpoint.gzip else batch.body
         headers = self._headers.copy()
         headers["Idempotency-Key"] = batch.idempotency_key
@@ -94,7 +94,7 @@ class WebhookClient:
         raise EndpointError(said)
 
     def _excerpt(self, answer: bytes) -> str:
-        """The first characters of an answer in one line, without secrets that it repeats."""
+        """Returns the beginning of a response in one line, without secrets that it repeats."""
         text = answer.decode(errors="replace")
         if len(answer) >= _MOST_ANSWER_BYTES:
             text = text[: -self._secrets.longest or None]  # where one may be cut off, and not be known
@@ -103,7 +103,8 @@ class WebhookClient:
 
     @contextmanager
     def _failures(self, path: str) -> Iterator[None]:
-        """Around a request: what has no answer is tried again, but for a certificate that is not trusted."""
+        """Translates failures of a request: one without a response is retried, unless its certificate is not
+        trusted."""
         try:
             yield
         except exceptions.SSLError as error:
@@ -173,7 +174,7 @@ def _tls(endpoint: WebhookEndpoint) -> ssl.SSLContext | None:
 
 
 def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
-    """An answer to its end, since it is not one before; or the most that is looked at."""
+    """Reads a response completely, since it is not valid before its end, or up to the limit."""
     answer = b""
     try:
         while len(answer) < _MOST_ANSWER_BYTES:

@@ -1,4 +1,4 @@
-"""What a user configures for a webhook."""
+"""The user's configuration of a webhook."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RESERVED_HEADERS = {
 
 
 def _problem(sentence: str) -> PydanticCustomError:
-    """Unlike a ValueError's, its text reaches the user as it is."""
+    """Reports a problem whose text, unlike a ValueError's, reaches the user unchanged."""
     return PydanticCustomError("problem", "{sentence}", {"sentence": sentence})
 
 

@@ -1,9 +1,8 @@
 """The webhook connector: push-only, with delta updates.
 
-A receiver can be told and not asked, so it keeps no checkpoint and the recovery log decides. What a
-transaction has to say waits until StartCommit, and is sent before StartedCommit: a crash before the
-recovery log has the transaction makes the runtime send it again, and the connector with it, under the same
-keys.
+A receiver cannot be queried, so it keeps no checkpoint and the recovery log decides. The documents of a
+transaction wait until StartCommit, and are sent before StartedCommit: a crash before the recovery log has the
+transaction makes the runtime send it again, and the connector with it, under the same keys.
 """
 
 from __future__ import annotations

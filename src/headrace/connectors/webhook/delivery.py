@@ -1,4 +1,4 @@
-"""Sends many requests, one after the other or some at once."""
+"""Sends many requests, sequentially or several at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.connectors.webhook.batches import Batch
 
 
 def deliver(batches: Iterator[Batch], post: Callable[[Batch], None], concurrency: int) -> None:
-    """Returns once every batch was posted; raises the first failure, after which no other is begun."""
+    """Returns once every batch was posted; raises the first failure, after which no other batch is begun."""
     taking = threading.Lock()
     failures: list[BaseException] = []
 

@@ -15,7 +15,7 @@ from headrace.errors import ConfigError
 
 
 def pool_manager(address: Address, **options: Any) -> urllib3.PoolManager:
-    """Connections to an address, by the proxy of the environment if there is one for it."""
+    """Returns connections to an address, through the environment's proxy if there is one for it."""
     proxies = getproxies()
     proxy = proxies.get(address.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(address.authority):

@@ -20,7 +20,7 @@ for _name in ("urllib3.connectionpool", "urllib3.connection"):
 
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """Around a request; what other threads and other users of urllib3 send is logged as ever."""
+    """Suppresses logging of a request; other threads and other users of urllib3 are logged as usual."""
     _this_thread.is_sending = True
     try:
         yield

@@ -1,4 +1,4 @@
-"""When a request is tried again, and when it is given up."""
+"""Decides when a request is retried, and when it is given up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_PAUSE = 30.0
 
 
 class TryAgain(Exception):
-    """A request failed in a way that may pass; `after` is how many seconds the receiver asked for."""
+    """A request failed temporarily; `after` is how many seconds the receiver asked to wait."""
 
     def __init__(self, message: str, after: float = 0.0) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class TryAgain(Exception):
 
 @dataclass(frozen=True)
 class Retries:
-    """Pauses that double, shortened by chance so that many shards do not come back all at once."""
+    """Pauses that double, shortened at random so that many shards do not retry all at once."""
 
     retry_for: float
     clock: Callable[[], float] = time.monotonic
@@ -36,7 +36,7 @@ class Retries:
     chance: Callable[[], float] = random.random
 
     def run(self, attempt: Callable[[], None]) -> None:
-        """Tries until it succeeds, fails for good, or the time for it is over."""
+        """Retries until it succeeds, fails permanently, or its time is over."""
         began = self.clock()
         pause = FIRST_PAUSE
         tries = 1
@@ -62,7 +62,7 @@ def _given_up(failure: TryAgain, tries: int, retry_for: float) -> str:
 
 
 def parse_retry_after(text: str | None, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> float:
-    """How many seconds a Retry-After asks for; 0 where there is none, or none that can be read."""
+    """Returns how many seconds a Retry-After asks for; 0 if there is none, or none that can be parsed."""
     if text is None:
         return 0.0
     if text.strip().isdecimal() and text.isascii():

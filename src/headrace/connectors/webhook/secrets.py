@@ -1,4 +1,4 @@
-"""Keeps the secrets of an endpoint out of what a receiver's answers let us say."""
+"""Keeps the secrets of an endpoint out of messages that quote a receiver's response."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from urllib.parse import parse_qsl, unquote
 from headrace.connectors.webhook.config import WebhookEndpoint
 
 _MASK = "***"
-# What is shorter is nobody's secret, and would be masked in every other word.
+# A shorter text is not a secret, and would be masked in every other word.
 _LEAST_CHARACTERS = 4
 
 
 class Secrets:
-    """Everything of an endpoint's configuration that a receiver might repeat."""
+    """All values of an endpoint's configuration that a receiver might repeat."""
 
     def __init__(self, endpoint: WebhookEndpoint) -> None:
         address = endpoint.target

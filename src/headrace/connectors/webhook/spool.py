@@ -1,4 +1,4 @@
-"""The documents of the transaction at hand, kept aside until StartCommit."""
+"""Holds the documents of the current transaction until StartCommit."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _ROW = np.dtype([("order", np.uint64), ("offset", np.int64), ("length", np.int32
 class Spool:
     """Documents by binding, in memory or in a temporary file, and about 30 bytes of memory for each.
 
-    They come out in the order of a hash of their keys. A key is there once in a transaction, so no two of
-    its updates change places; and however the runtime cuts and orders the rows when it sends a transaction
-    again, the batches are the same.
+    They come out in the order of a hash of their keys. A key occurs once in a transaction, so updates of the
+    same key cannot be reordered; and however the runtime splits and orders the rows when it repeats a
+    transaction, the batches are the same.
     """
 
     def __init__(self, bindings: int) -> None:
@@ -47,7 +47,7 @@ class Spool:
         self._rows[store.binding].append(rows)
 
     def batches(self, binding: int, most_documents: int, most_bytes: int) -> list[npt.NDArray[np.void]]:
-        """The rows of a binding, cut into those of each request."""
+        """Returns the rows of a binding, split into those of each request."""
         if not self._rows[binding]:
             return []
         rows = np.concatenate(self._rows[binding])
@@ -78,7 +78,7 @@ class Spool:
 
 
 def _text_of(documents: pa.StringArray) -> tuple[npt.NDArray[np.int64], memoryview]:
-    """All documents as one text, and where in it each begins, and the last ends."""
+    """Returns all documents as one text, and the offsets at which each begins and the last one ends."""
     _, offsets, text = documents.buffers()
     inside = np.frombuffer(offsets, dtype=np.int32)[documents.offset : documents.offset + len(documents) + 1]
     return (inside - inside[0]).astype(np.int64), memoryview(text)[inside[0] : inside[-1]]

@@ -17,7 +17,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import AssertTableUUID
+from pyiceberg.table.update import AddSnapshotUpdate, AssertTableUUID, TableRequirement, TableUpdate
 
 from headrace.ingest.iceberg.tables import columns_of
 from headrace.ingest.schemas import evolve
@@ -29,11 +29,13 @@ _METRICS = "write.metadata.metrics."
 
 
 class Try(Transaction):
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, *, by_clock: bool = True) -> None:
+        """Without `by_clock` its snapshot is as little later than the last as it can be."""
         super().__init__(table)
+        self._by_clock = by_clock
         self.base_snapshot = table.metadata.current_snapshot_id
         self.snapshot_id: int | None = None
-        """Of the snapshot that it adds, once it has files."""
+        """The id of the snapshot that it adds, once it has files."""
         self._applied = 0
         self._metadata = table.metadata
 
@@ -96,6 +98,21 @@ class Try(Transaction):
         snapshot.commit()
         self.snapshot_id = snapshot.snapshot_id
         self.set_properties(properties)
+
+    def _stage(
+        self, updates: tuple[TableUpdate, ...], requirements: tuple[TableRequirement, ...] = ()
+    ) -> Transaction:
+        return super()._stage(tuple(map(self._dated, updates)), requirements)
+
+    def _dated(self, update: TableUpdate) -> TableUpdate:
+        """Dates a snapshot later than all that the table has seen, also by a clock that was ahead and is put
+        right: Iceberg in Java neither takes a commit that is a minute older, nor reads a table with one."""
+        if not isinstance(update, AddSnapshotUpdate):
+            return update
+        metadata = self.table_metadata
+        seen = max([metadata.last_updated_ms, *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:])])
+        date = max(update.snapshot.timestamp_ms, seen + 1) if self._by_clock else seen + 1
+        return AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update={"timestamp_ms": date}))
 
     def is_in(self, table: Table) -> bool:
         return self.snapshot_id is not None and table.metadata.snapshot_by_id(self.snapshot_id) is not None

@@ -34,7 +34,7 @@ def become_child() -> tuple[Iterator[Any], BinaryIO]:
 
 
 class _JsonLines(logging.Formatter):
-    """What `parent` reads, and logs as its own."""
+    """Formats log records as lines that `parent` reads, and logs as its own."""
 
     def format(self, record: logging.LogRecord) -> str:
         message = record.getMessage()

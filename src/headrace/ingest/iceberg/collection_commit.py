@@ -1,8 +1,9 @@
 """Brings one table to an LSN, exactly once, whoever else commits and wherever it ends.
 
-The rows of a commit and the watermark that says that they are in go into the table together, and only on top
-of the snapshot at which the watermark was read. So of two committers with the same rows one fails, looks
-again, and finds them in. The same look answers a commit of which nobody knows how it ended.
+The rows of a commit and the watermark that covers them are added to the table together, and only on top of
+the snapshot at which the watermark was read. If two committers have the same rows, one of them fails, reads
+the table again, and finds the rows there. The outcome of a commit whose response was lost is found the same
+way.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import BadRequestError, CommitFailedException
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
@@ -70,7 +71,9 @@ class CollectionCommit:
         log_id: str,
         observe: Observer,
         pause: Callable[[float], None],
+        dropped: int = 0,
     ) -> None:
+        """Leaves out writes up to the LSN `dropped`."""
         self._tables = tables
         self._collection = collection
         self._name = collection.name
@@ -82,9 +85,11 @@ class CollectionCommit:
         self._log_id = log_id
         self._observe = observe
         self._pause = pause
+        self._dropped = dropped
         self._written: _Written | None = None
         self._superseded: list[_Written] = []  # no longer fit, but an undecided try may still land with them
         self._undecided: list[Try] = []
+        self._is_refused = False  # perhaps because our clock is ahead of the catalog's
         self._why = ""
 
     def run(self) -> Committed:
@@ -104,7 +109,8 @@ class CollectionCommit:
             self._refuse_moved(committed.position)
             if committed.lsn >= self._through:
                 return committed
-            if not self._has_writes_after(committed.lsn):
+            wanted_after = max(committed.lsn, self._dropped)
+            if not self._has_writes_after(wanted_after):
                 return replace(committed, lsn=self._through)
             if number == MOST_TRIES:
                 break
@@ -113,7 +119,7 @@ class CollectionCommit:
                 self._observe("created")
                 if committed_of(table, self._log_id) != committed:
                     continue  # somebody else made it, and was faster with its rows as well
-            attempt = self._prepare(table, committed.lsn)
+            attempt = self._prepare(table, wanted_after)
             if attempt is None:
                 return replace(committed, lsn=self._through)
             if self._lands(attempt):
@@ -139,7 +145,7 @@ class CollectionCommit:
 
     def _prepare(self, table: Table, after: int) -> Try | None:
         """A try with its files, those of an earlier one if they still fit; nothing if no write has rows."""
-        attempt = Try(table)
+        attempt = Try(table, by_clock=not self._is_refused)
         with reaching(self._name):
             schema = attempt.widen(self._name, self._schema)
             self._observe("evolved")
@@ -192,6 +198,7 @@ class CollectionCommit:
             return False
         except Exception as error:  # noqa: BLE001 - whatever it was, the commit may have landed before it
             self._why = f"{type(error).__name__}: {error}"
+            self._is_refused = isinstance(error, BadRequestError)
             _log.warning("looking whether a commit of collection %r landed", self._name, exc_info=True)
             return False
         self._undecided.remove(attempt)

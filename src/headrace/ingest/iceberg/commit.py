@@ -45,7 +45,8 @@ class Committer:
         segments = [_read_segment(segment) for segment in job.segments]
         writes = index_writes(segments)
         self._observe("read")
-        target = LogPosition(job.through, job.term, job.boot, _mark_of(segments[-1]) if segments else None)
+        mark = job.mark or (_mark_of(segments[-1]) if segments else None)
+        target = LogPosition(job.through, job.term, job.boot, mark)
         return {
             collection.name: self._commit_collection(job, collection, writes.get(collection.name, []), target)
             for collection in job.collections
@@ -60,7 +61,15 @@ class Committer:
     ) -> Outcome:
         after = job.after.get(collection.name)
         commit = CollectionCommit(
-            self._tables, collection, writes, after, target, job.log_id, self._observe, self._pause
+            self._tables,
+            collection,
+            writes,
+            after,
+            target,
+            job.log_id,
+            self._observe,
+            self._pause,
+            job.dropped.get(collection.name, 0),
         )
         return self._guarded(collection.name, commit.run)
 
@@ -70,14 +79,14 @@ class Committer:
         except HeadraceError as error:
             _log.warning("collection %r: %s", name, error, exc_info=isinstance(error, Transient))
             return error
-        except Exception as error:  # noqa: BLE001 - the others are to go on
+        except Exception as error:  # noqa: BLE001 - the other collections continue
             _log.exception("collection %r", name)
             return UnexpectedFailure(f"collection {name!r}: {type(error).__name__}: {error}")
 
 
 def _read_segment(segment: SegmentPart) -> memoryview:
     data = map_segment(segment.path)
-    # With less the commit would go on, and the watermark over writes that are missing.
+    # Otherwise the commit would continue, and the watermark would cover writes that are missing.
     if len(data) < segment.length:
         raise CorruptLog(f"segment {segment.path} has {len(data)} bytes and had {segment.length}: restore it")
     SegmentHeader.decode(data)

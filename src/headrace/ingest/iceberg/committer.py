@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headrace.errors import HeadraceError, Transient
-from headrace.ingest.iceberg.errors import CommitterDied
+from headrace.ingest.iceberg.errors import CommitterDied, CommitterSilent
 from headrace.ingest.iceberg.jobs import CommitJob
-from headrace.ingest.iceberg.parent import Child, ChildGone, python_module
+from headrace.ingest.iceberg.parent import Child, ChildGone, ChildSilent, python_module
 from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.wal.position import LogPosition
 from headrace.wal.state import Committed
@@ -96,7 +96,8 @@ class CommitterProcess:
                     raise ChildGone("it answered another request")
             except (ChildGone, OSError, ValueError, KeyError) as error:
                 self._discard()
-                raise CommitterDied(f"the process that commits is of no more use: {error}") from error
+                kind = CommitterSilent if isinstance(error, ChildSilent) else CommitterDied
+                raise kind(f"the process that commits is of no more use: {error}") from error
         if "error" in answer:
             raise _error(answer["error"])
         return {name: _outcome(raw) for name, raw in answer["outcomes"].items()}

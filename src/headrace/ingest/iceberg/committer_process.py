@@ -12,6 +12,7 @@ import json
 import logging
 from typing import Any
 
+import headrace.ingest.iceberg.without_pandas  # noqa: F401 - before pyarrow looks for it
 from headrace.errors import HeadraceError, UnexpectedFailure
 from headrace.faults import reached
 from headrace.ingest.iceberg.child import become_child

@@ -27,5 +27,10 @@ class CommitterDied(Transient):
     """The process that commits ended or did not answer in time; what it was doing may have been done."""
 
 
+class CommitterSilent(CommitterDied):
+    """The process that commits did not answer in time, and was ended for it: a catalog or a warehouse that
+    hangs makes it so with any collection."""
+
+
 class ScanFailed(Transient):
     """The process that reads a table ended, did not answer in time, or could not read a file."""

@@ -1,4 +1,4 @@
-"""What the server asks of the committer's process."""
+"""The jobs that the server sends to the committer's process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.wal.position import LogPosition
+from headrace.wal.position import LogPosition, SegmentMark
 from headrace.wal.state import CollectionState
 
 
@@ -36,8 +36,13 @@ class CommitJob:
     boot: str = ""
     """Identifies the run of the server; the table records it."""
     after: Mapping[str, LogPosition] = field(default_factory=dict)
-    """Where the tables are, as the server knows. A commit goes on from there and from nowhere else; a table
-    that is not named is not checked."""
+    """The positions of the tables that the server knows. A commit continues from there and from nowhere else;
+    a table that is not named is not checked."""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Up to where a person has given up the writes of a collection: they are not committed, though they may
+    be in the segments."""
+    mark: SegmentMark | None = None
+    """The segment that tables record as the last one; None: the last one of these."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -48,6 +53,8 @@ class CommitJob:
             "term": self.term,
             "boot": self.boot,
             "after": {name: position.to_json() for name, position in self.after.items()},
+            "dropped": dict(self.dropped),
+            "mark": str(self.mark) if self.mark else None,
         }
 
     @staticmethod
@@ -60,4 +67,6 @@ class CommitJob:
             term=raw["term"],
             boot=raw["boot"],
             after={name: LogPosition.from_json(position) for name, position in raw["after"].items()},
+            dropped=raw["dropped"],
+            mark=SegmentMark.parse(raw["mark"]) if raw["mark"] else None,
         )

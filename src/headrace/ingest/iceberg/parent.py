@@ -27,6 +27,10 @@ class ChildGone(Exception):
     """The process ended, or did not answer in time."""
 
 
+class ChildSilent(ChildGone):
+    """It did not answer in time."""
+
+
 class Child:
     """A process that reads lines of JSON; after any error it is of no more use and has to be closed."""
 
@@ -124,7 +128,7 @@ class Child:
         poll = select.poll()
         poll.register(descriptor, event)
         if not poll.poll(max(0, deadline - time.monotonic()) * 1000):
-            raise ChildGone("it did not answer in time")
+            raise ChildSilent("it did not answer in time")
 
     def _gone(self) -> ChildGone:
         try:

@@ -10,6 +10,7 @@ import logging
 from base64 import b64encode
 from typing import Any, BinaryIO
 
+import headrace.ingest.iceberg.without_pandas  # noqa: F401 - before pyarrow looks for it
 from headrace.errors import HeadraceError, UnexpectedFailure
 from headrace.ingest.iceberg.child import become_child
 from headrace.ingest.iceberg.frames import Frame, write_frame

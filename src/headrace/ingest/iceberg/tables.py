@@ -85,7 +85,7 @@ class Tables:
 
 @contextmanager
 def reaching(collection: str) -> Iterator[None]:
-    """What the catalog or its files raise becomes an error of ours; that much nobody here can tell apart."""
+    """Turns every error of the catalog or its files into ours, since they cannot be told apart here."""
     try:
         yield
     except HeadraceError:

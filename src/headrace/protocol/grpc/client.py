@@ -98,7 +98,7 @@ class _StreamCall:
         threading.Thread(target=self._pump_responses, name="headrace-responses", daemon=True).start()
 
     def _requests(self) -> Iterator[pb.TransactionRequest]:
-        """What gRPC's own thread sends; ends as the runtime ends its side, and breaks as it breaks."""
+        """Yields what gRPC's own thread sends; ends as the runtime ends its side, and breaks as it breaks."""
         try:
             while (request := self._channel.get_request()) is not None:
                 yield from self._codec.encode_request(cast(Request, request))
@@ -118,7 +118,7 @@ class _StreamCall:
 
 
 def _error_of(error: grpc.RpcError) -> HeadraceError:
-    """What the connector raised, or that it is gone."""
+    """Returns the connector's error, or one that reports that the connector is gone."""
     call = cast("grpc.Call", error)
     for key, value in call.trailing_metadata() or ():
         if key == ERROR_METADATA and isinstance(value, bytes):

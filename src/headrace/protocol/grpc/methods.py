@@ -1,4 +1,4 @@
-"""What both ends of the gRPC service agree on: method names, limits, and how an error travels."""
+"""The agreement between both ends of the gRPC service: method names, limits, and the form of errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ERROR_METADATA = "headrace-error-bin"
 # A document of 16 MiB may come with its largest value extracted beside it, and some room for the rest.
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
-# An error travels as metadata, which gRPC limits to a few kilobytes unless told, and drops the error then.
+# An error travels as metadata, which gRPC limits to a few kilobytes by default, dropping a larger error.
 MAX_METADATA_BYTES = 1024 * 1024
 MAX_ERROR_TEXT = 10_000
 
@@ -31,7 +31,7 @@ CHANNEL_OPTIONS = [
 ]
 
 
-# What a server that says nothing more means for good. UNAVAILABLE, CANCELLED and the like may pass.
+# Codes that are permanent if the server gives no details. UNAVAILABLE, CANCELLED and the like may pass.
 FINAL_STATUSES = {
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -48,7 +48,7 @@ def method(name: str) -> str:
 
 
 def error_metadata(error: HeadraceError) -> bytes:
-    """The error as JSON, with texts cut where they would not pass."""
+    """Returns the error as JSON, with texts cut that exceed gRPC's limits."""
     raw = json.loads(error.to_json())
     raw["message"] = _cut(raw["message"])
     raw["fields"] = {name: _cut(value) for name, value in raw["fields"].items()}
@@ -56,7 +56,7 @@ def error_metadata(error: HeadraceError) -> bytes:
 
 
 def error_details(error: HeadraceError) -> str:
-    """The error for clients that know only gRPC, and take no long ones."""
+    """Returns the error for clients that know only gRPC, cut to their limits."""
     return error.message[:500]
 
 
@@ -67,7 +67,8 @@ def _cut(value: Any) -> Any:
 
 
 def status_of(error: HeadraceError) -> grpc.StatusCode:
-    """For clients that know only gRPC: UNAVAILABLE may be tried again, FAILED_PRECONDITION not."""
+    """Returns the status for clients that know only gRPC: UNAVAILABLE may be retried, FAILED_PRECONDITION
+    not."""
     if isinstance(error, Transient):
         return grpc.StatusCode.UNAVAILABLE
     return grpc.StatusCode.FAILED_PRECONDITION

@@ -1,4 +1,4 @@
-"""Load, Loaded and Store, to and from arenas with packed tuples.
+"""Converts Load, Loaded and Store to and from arenas with packed tuples.
 
 A message with many rows is cut into several on the wire, each of a few megabytes: that is what keeps
 memory bounded on both sides, and a message below gRPC's limit.
@@ -106,7 +106,8 @@ def decode_store(message: pb.TransactionRequest.Store, bindings: Sequence[Bindin
 
 
 def _chunks(parts: Sequence[pa.Array]) -> Iterator[tuple[int, int]]:
-    """Row ranges whose bytes, over all parts, stay around `CHUNK_BYTES`; at least one row in each."""
+    """Yields row ranges whose bytes, over all parts, are about `CHUNK_BYTES`, with at least one row in
+    each."""
     sizes = sum(pc.binary_length(part).to_numpy().astype(np.int64) for part in parts)
     if len(sizes) and sizes.max() > MAX_ROW_BYTES:
         raise ProtocolError(

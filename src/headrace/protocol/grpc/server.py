@@ -32,7 +32,7 @@ MessageOut = TypeVar("MessageOut")
 # more is turned away at once, instead of waiting for a thread that may never be free.
 MAX_STREAMS = 64
 
-# Two servers on one port would each get some of the calls, and nobody would hear that it is taken.
+# Two servers on one port would each get some of the calls, and neither would report that it is taken.
 SERVER_OPTIONS = [*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)]
 
 

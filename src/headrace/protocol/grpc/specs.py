@@ -1,4 +1,4 @@
-"""Spec, Validate, Apply and what they are made of, to and from protobuf."""
+"""Converts Spec, Validate, Apply and their parts to and from protobuf."""
 
 from __future__ import annotations
 

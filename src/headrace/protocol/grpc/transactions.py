@@ -1,4 +1,4 @@
-"""Every message of a transactions stream, to and from protobuf."""
+"""Converts every message of a transactions stream to and from protobuf."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ AnyProto = TypeVar("AnyProto", pb.TransactionRequest, pb.TransactionResponse)
 
 
 def parse(kind: type[AnyProto], raw: bytes) -> AnyProto:
-    """What gRPC would do itself, but it takes bytes that are no message for the end of the stream."""
+    """Parses a message. gRPC could do that itself, but takes malformed bytes for the end of the stream."""
     try:
         return kind.FromString(raw)
     except DecodeError as error:

@@ -1,4 +1,4 @@
-"""What packing and unpacking share: the encoding's constants, and access to Arrow's memory."""
+"""The encoding's constants, and access to Arrow's memory, for packing and unpacking."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ def check_type(kind: pa.DataType) -> None:
 
 
 def layout(array: pa.BinaryArray) -> tuple[Positions, Bytes]:
-    """The bytes of an array's rows end to end, and where in them each row starts and the last one ends.
+    """Returns the bytes of an array's rows end to end, and the offsets at which each row starts and the last
+    one ends.
 
-    The array must not be empty: Arrow may leave out the buffers of one that is.
+    The array must not be empty: Arrow may omit the buffers of an empty one.
     """
     _, offset_buffer, data_buffer = array.buffers()
     offsets = np.frombuffer(offset_buffer, np.int32, len(array) + 1, 4 * array.offset).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Columns to packed tuples."""
+"""Packs columns into tuples."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LARGE_TYPES = frozenset({pa.large_string(), pa.large_binary()})
 
 
 def pack(columns: Sequence[pa.Array]) -> pa.BinaryArray:
-    """One packed tuple per row: element i of row r is columns[i][r].
+    """Packs one tuple per row: element i of row r is columns[i][r].
 
     Columns are of type null, bool, int64, float64, (large) string or (large) binary, and of one length.
     Raises `ValueError` for a batch that packs to 2 GiB or more, which one array cannot hold.
@@ -74,7 +74,8 @@ def _check_batch_size(size: int) -> None:
 
 
 def _byte_count(texts: pa.Array) -> int:
-    """The bytes from the start of the first text to the end of the last, so also any under a null."""
+    """Returns the bytes from the start of the first text to the end of the last, including those under a
+    null."""
     if len(texts) == 0:
         return 0
     offset_type = np.int64 if texts.type in _LARGE_TYPES else np.int32
@@ -144,7 +145,7 @@ class _Field:
 
 
 def _leading_field(column: pa.Array) -> _Field:
-    """The column's element of every row, but of a text its type code only."""
+    """Returns the column's element of every row, but for a text only its type code."""
     if column.type in TEXT_CODES:
         field = _code_field(np.full(len(column), TEXT_CODES[column.type], np.uint8))
     else:
@@ -201,7 +202,7 @@ _FIXED_FIELDS: dict[pa.DataType, Callable[[pa.Array], _Field]] = {
 
 
 def _values(column: pa.Array, dtype: Any) -> NDArray[Any]:
-    """The column's values as they lie in memory, with anything in the place of nulls."""
+    """Returns the column's values as they are in memory, with anything in place of nulls."""
     itemsize = np.dtype(dtype).itemsize
     return np.frombuffer(column.buffers()[1], dtype, len(column), column.offset * itemsize)
 
@@ -218,7 +219,7 @@ def _join_fields(fields: Sequence[_Field]) -> pa.BinaryArray:
 
 
 def _records(fields: Sequence[_Field]) -> Bytes:
-    """The fields side by side, each as wide as it can be."""
+    """Returns the fields side by side, each as wide as it can be."""
     members = []
     for i, field in enumerate(fields):
         members.append((f"code{i}", "u1"))
@@ -233,7 +234,7 @@ def _records(fields: Sequence[_Field]) -> Bytes:
 
 
 def _used_bytes(fields: Sequence[_Field]) -> Bools:
-    """Which bytes of the records are part of the tuples."""
+    """Returns which bytes of the records are part of the tuples."""
     used = np.empty((len(fields[0].size), sum(field.width for field in fields)), np.bool_)
     start = 0
     for field in fields:

@@ -1,4 +1,4 @@
-"""Packed tuples to columns."""
+"""Unpacks tuples into columns."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _WORD_BYTES = 8
 
 
 def unpack(packed: pa.BinaryArray, types: Sequence[pa.DataType]) -> list[pa.Array]:
-    """The inverse of `pack`; each row must hold exactly len(types) elements of these types or null.
+    """Reverses `pack`. Each row must hold exactly len(types) elements of these types or null.
 
     Raises `TupleError` for the first row that does not, with the offset at which its faulty element
     starts. Only the one encoding that `pack` writes is accepted, so that equal tuples are equal bytes.
@@ -69,7 +69,8 @@ def _read(packed: pa.BinaryArray, types: Sequence[pa.DataType]) -> list[pa.Array
 
 
 def _first_fault(packed: pa.BinaryArray, types: Sequence[pa.DataType], fault: TupleError) -> TupleError:
-    """Rows are read column by column, so the fault that ended it may not be in the first faulty row."""
+    """Finds the first faulty row. Rows are read column by column, so the fault that ended the reading may be
+    in a later one."""
     while True:
         try:
             _read(packed.slice(0, fault.row), types)
@@ -202,7 +203,7 @@ class _Reader:
 class _Terminators:
     """Finds the 00 that ends a text: one that no FF follows.
 
-    A bitmap of them, 64 to a word, answers for a whole block at once and for texts of any length.
+    A bitmap of them, 64 to a word, covers a whole block at once and texts of any length.
     """
 
     def __init__(self, data: Bytes) -> None:
@@ -225,7 +226,7 @@ class _Terminators:
 
 
 def _lowest_bits(words: Words) -> Bytes:
-    """The index of each word's lowest bit that is set."""
+    """Returns the index of each word's lowest set bit."""
     below_lowest = (words - np.uint64(1)) & ~words
     return np.asarray(np.bitwise_count(below_lowest))
 
@@ -258,7 +259,7 @@ def _width_table(widths: dict[int, int]) -> Bytes:
     return table
 
 
-# How many bytes an element of this type takes by its code, its code included; 0 where it may not have it.
+# The size in bytes of an element of this type by its code, including the code; 0 for invalid codes.
 _WIDTHS = {
     pa.null(): _width_table({NULL: 1}),
     pa.bool_(): _width_table({NULL: 1, FALSE: 1, TRUE: 1}),
@@ -268,7 +269,7 @@ _WIDTHS = {
 
 
 def _int_table(entry: Callable[[int, int], int]) -> Words:
-    """What `entry` says of an integer's code and the number of bytes behind it, at the index of the code."""
+    """Returns `entry` of each integer's code and the number of bytes behind it, at the index of the code."""
     table = np.zeros(256, np.uint64)
     for code, length in _INT_LENGTHS.items():
         table[code] = entry(code, length)

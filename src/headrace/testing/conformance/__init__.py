@@ -1,13 +1,13 @@
-"""The conformance suite: what every connector must do, over every transport.
+"""The conformance suite tests what every connector must do, over every transport.
 
-Inherit in a test module, and say which endpoint:
+Inherit from it in a test module, and define the endpoint:
 
     class TestMyConnector(ConnectorConformance):
         @pytest.fixture
         def endpoint(self, tmp_path) -> EndpointUnderTest:
             return MyEndpoint(tmp_path)
 
-A connector whose endpoint keeps the runtime checkpoints and shares out ranges of keys inherits
+A connector whose endpoint keeps the runtime checkpoints and can be shared by key ranges inherits
 `AuthoritativeConformance` as well.
 """
 
@@ -22,4 +22,4 @@ __all__ = ["AuthoritativeConformance", "Conformance", "ConnectorConformance", "E
 
 
 class ConnectorConformance(ViewConformance, OrderConformance, OwnershipConformance):
-    """Every connector passes these."""
+    """Every connector passes these tests."""

@@ -1,4 +1,4 @@
-"""What the suites share: an endpoint, a client for each transport, and how to compare."""
+"""Shared code of the suites: an endpoint, a client for each transport, and comparisons."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Conformance:
     def assert_holds(
         self, endpoint: EndpointUnderTest, binding: Binding, documents: Sequence[Document]
     ) -> None:
-        """The endpoint holds these documents and their fields, in any order, no more and no less."""
+        """Asserts that the endpoint contains exactly these documents and their fields, in any order."""
         fields = (*binding.keys, *binding.values)
         expected = []
         for document in documents:

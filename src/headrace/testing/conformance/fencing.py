@@ -1,4 +1,4 @@
-"""The fence, and ranges of keys that split and join."""
+"""Tests the fence, and key ranges that split and join."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOWER, UPPER = KeyRange(0, 0x7FFFFFFF), KeyRange(0x80000000, 0xFFFFFFFF)
 
 
 class AuthoritativeConformance(Conformance):
-    """For endpoints that keep the checkpoints and share out ranges of keys."""
+    """Tests endpoints that keep the checkpoints and can be shared by key ranges."""
 
     def documents_by_range(self, count: int) -> tuple[list[Document], list[Document]]:
         written = samples.orders(seed=7, count=count)

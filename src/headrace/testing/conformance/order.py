@@ -1,4 +1,4 @@
-"""What a connector makes of a runtime that goes away, or that breaks the order."""
+"""Tests how a connector reacts to a runtime that goes away, or that violates the order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from headrace.testing.runtime import Document, Runtime, combine
 
 
 class OrderConformance(Conformance):
-    """A transaction that is not carried through as the protocol says leaves nothing."""
+    """A transaction that is not completed according to the protocol leaves nothing behind."""
 
     @pytest.mark.parametrize("last", ["Open", "Acknowledge", "Load", "Flush", "Store"])
     @pytest.mark.parametrize("how", ["broken", "ended"])
@@ -123,7 +123,8 @@ class OrderConformance(Conformance):
     def transaction(
         self, materialization: Materialization, documents: Sequence[Document], checkpoint: dict[str, Any]
     ) -> list[Request]:
-        """The requests of a stream of one transaction into the first binding, all as if nothing existed."""
+        """Returns the requests of a stream with one transaction into the first binding, as if no row
+        existed."""
         binding = materialization.bindings[0]
         rows = list(combine(binding.collection, documents).values())
         keys = extract(binding.keys, rows)

@@ -1,4 +1,4 @@
-"""Whose a target is: what Validate says, and whom Apply refuses."""
+"""Tests ownership of targets: what Validate reports, and whom Apply refuses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from headrace.testing.runtime import Runtime, materialization_of
 
 
 class OwnershipConformance(Conformance):
-    """For connectors that say in Validated what a target is (`ValidatedBinding.target`); others skip it."""
+    """Tests connectors that report targets in Validated (`ValidatedBinding.target`); others skip these
+    tests."""
 
     def test_a_target_says_whose_it_is(self, endpoint: EndpointUnderTest, client: ConnectorClient) -> None:
         bindings = (
@@ -127,7 +128,7 @@ class OwnershipConformance(Conformance):
     def targets(
         self, endpoint: EndpointUnderTest, client: ConnectorClient, *bindings: ValidateBinding
     ) -> Sequence[Target]:
-        """What Validate says to materialization 'view'; the test is skipped where it says nothing."""
+        """Returns what Validate reports to materialization 'view'; skips the test if it reports nothing."""
         asked = Validate("view", endpoint.endpoint_type, endpoint.config, bindings)
         told = [validated.target for validated in client.validate(asked).bindings]
         found = [target for target in told if target is not None]
@@ -140,5 +141,5 @@ class OwnershipConformance(Conformance):
 
 
 def _mode(materialization: Materialization) -> Mode:
-    """That of the first binding, which some endpoints take delta updates for however it is asked."""
+    """Returns the mode of the first binding, for which some endpoints always use delta updates."""
     return Mode.APPEND if materialization.bindings[0].delta_updates else Mode.VIEW

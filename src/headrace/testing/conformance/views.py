@@ -1,4 +1,4 @@
-"""What is stored, loaded and reduced."""
+"""Tests what is stored, loaded and reduced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headrace.testing.runtime import Document, Runtime, combine, materialization
 
 
 class ViewConformance(Conformance):
-    """Configuration, types, and what views hold after transactions."""
+    """Tests configuration, types, and the contents of views after transactions."""
 
     def test_spec_says_what_to_configure(self, endpoint: EndpointUnderTest, client: ConnectorClient) -> None:
         answer = client.spec(Spec())

@@ -35,8 +35,6 @@ class Outside:
     """The file that is the catalog, if it is one."""
     blocked: list[str] = field(default_factory=list)
     """Outages that last at the moment, in which the tables cannot be read."""
-    clock_goes_ahead: bool = True
-    """False if the catalog takes no commit of a clock that is behind the one of the last commit."""
 
 
 def folders_of(surroundings: Surroundings) -> Outside:
@@ -69,7 +67,6 @@ def servers(surroundings: Surroundings, to_store: Proxy, to_catalog: Proxy) -> O
             "stalls": lambda: _noted(blocked, _stalled(to_catalog)),
         },
         blocked=blocked,
-        clock_goes_ahead=False,
     )
 
 

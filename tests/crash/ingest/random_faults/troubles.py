@@ -22,8 +22,7 @@ from tests.crash.ingest.random_faults.scene import Scene
 Trouble = Callable[[Scene, random.Random], AbstractContextManager[None]]
 
 _DAY = 86_400
-_BACK = (-400 * _DAY, -30 * _DAY, -3600, -2)
-_AHEAD = (3600, 8 * _DAY, 30 * _DAY, 400 * _DAY)
+_STEPS = (-400 * _DAY, -30 * _DAY, -3600, -2, 3600, 8 * _DAY, 30 * _DAY, 400 * _DAY)
 # Bounds of waits for something that need not come.
 _A_WHILE = 3.0
 _MANY = 40
@@ -150,8 +149,7 @@ def committer_killed(scene: Scene, draw: random.Random) -> Iterator[None]:
 @contextmanager
 def clock_stepped(scene: Scene, draw: random.Random) -> Iterator[None]:
     """For good, or until the next step."""
-    steps = (*_BACK, *_AHEAD) if scene.outside.clock_goes_ahead else (-2, 2)
-    clock.step(scene.faults, draw.choice(steps))
+    clock.step(scene.faults, draw.choice(_STEPS))
     scene.journal.hears(Tier.COMMITTED, draw.randint(1, _MANY), _A_WHILE)
     yield
     if draw.random() < 0.5:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from headrace.ingest.commit_loop import CommitLoop
@@ -11,10 +10,10 @@ from headrace.wal.segments import Segment
 _commit = CommitLoop._commit
 
 
-def _told_first(self: CommitLoop, segments: list[Segment], _: Callable[[str], int]) -> set[str]:
-    for name in {name for segment in segments for name in segment.last_lsns}:
+def _told_first(self: CommitLoop, segments: list[Segment], names: set[str]) -> set[str]:
+    for name in names:
         self._progress.advance_committed(name, segments[-1].last_lsn, None)
-    return _commit(self, segments, lambda _name: 0)
+    return _commit(self, segments, names)
 
 
 _patched: Any = CommitLoop

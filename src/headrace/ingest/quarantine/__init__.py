@@ -1,0 +1,1 @@
+"""Collections that cannot be committed: when they are quarantined, and how they leave."""

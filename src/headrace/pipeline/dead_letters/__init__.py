@@ -1,0 +1,1 @@
+"""Dead letters: rows that rules have dropped, where they are kept, and how they are sent again."""

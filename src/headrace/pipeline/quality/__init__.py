@@ -1,0 +1,1 @@
+"""Quality: rules that the rows of an epoch are judged by."""

@@ -1,0 +1,1 @@
+"""Shards: ranges of key hashes, and the transaction of each in a task of Spark."""

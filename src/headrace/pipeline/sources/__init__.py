@@ -1,0 +1,1 @@
+"""Sources: what a materialization reads, as frames of documents, and how far behind it is."""

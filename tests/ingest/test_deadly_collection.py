@@ -1,0 +1,119 @@
+"""The process that commits dies of one collection: that one is found, and the others go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import EndpointUnavailable
+from headrace.ingest.iceberg.errors import CommitterDied
+from headrace.ingest.iceberg.jobs import CommitJob
+from headrace.ingest.quarantine.stuck import StuckLimits
+from headrace.model.tiers import Tier
+from headrace.wal.batches import index_writes
+from headrace.wal.segments import map_segment
+from tests.ingest.support import FakeIceberg, running_engine, write_all
+from tests.waiting import wait_until
+
+NAMES = ["a", "b", "c", "d", "e"]
+_LIMITS = StuckLimits(refusals=10**9, failures=10**9, deaths=3, log_share=1e9)
+
+
+def has(name: str, lsn: int = 0) -> object:
+    """Returns what says of a job whether it has a collection, and a write of it if one is given."""
+
+    def found(job: CommitJob) -> bool:
+        if name not in {one.name for one in job.collections}:
+            return False
+        parts = [map_segment(part.path)[: part.length] for part in job.segments]
+        writes = [one.writes for one in index_writes(parts).get(name, [])]
+        return not lsn or any(one.first_lsn <= lsn <= one.last_lsn for one in writes)
+
+    return found
+
+
+def test_the_culprit_is_found_by_halves_and_the_others_are_committed(
+    tmp_path: Path, iceberg: FakeIceberg
+) -> None:
+    iceberg.hold()
+    with running_engine(tmp_path, stuck=_LIMITS) as engine:
+        lsns = {name: write_all(engine, 1, 2, collection=name, level=Tier.OBJECT_STORAGE) for name in NAMES}
+        iceberg.deadly = has("d")  # type: ignore[assignment]
+        iceberg.let_go()
+        wait_until(lambda: engine.quarantine.names() == ["d"], "a quarantine")
+        for name in NAMES:
+            if name != "d":
+                wait_until(lambda name=name: engine.watermarks(name)["COMMITTED"] >= lsns[name][-1])  # type: ignore[misc]
+        assert "3 times on it alone" in engine.quarantine.listed()[0].reason
+        iceberg.deadly = lambda _job: False
+        engine.quarantine_calls.release("d", 60)
+    assert iceberg.lsns == lsns
+
+
+def test_what_comes_before_the_deadly_write_is_committed(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    iceberg.hold()
+    with running_engine(tmp_path, stuck=_LIMITS) as engine:
+        lsns = [
+            lsn
+            for number in range(9)
+            for lsn in write_all(engine, number, collection="a", level=Tier.OBJECT_STORAGE)
+        ]
+        iceberg.deadly = has("a", lsns[6])  # type: ignore[assignment]
+        iceberg.let_go()
+        wait_until(lambda: engine.quarantine.names() == ["a"], "a quarantine")
+        assert iceberg.lsns["a"] == lsns[:6]
+
+
+def test_kills_that_are_over_when_it_is_tried_again_blame_nobody(
+    tmp_path: Path, iceberg: FakeIceberg
+) -> None:
+    """As an operator kills it, or the kernel for the sake of another process."""
+    kills: Counter[frozenset[str]] = Counter()
+
+    def three_times_of_four(job: CommitJob) -> bool:
+        names = frozenset(one.name for one in job.collections)
+        kills[names] += 1
+        return kills[names] % 4 != 0
+
+    with running_engine(tmp_path, stuck=StuckLimits(deaths=4)) as engine:
+        iceberg.deadly = three_times_of_four
+        for number in range(10):
+            for name in NAMES:
+                write_all(engine, number, collection=name, level=Tier.OBJECT_STORAGE)
+        engine.flush(Tier.COMMITTED, 60)
+        assert kills.total() > 10
+        assert engine.quarantine.names() == []
+
+
+@pytest.mark.parametrize("names", [["a"], NAMES], ids=["one", "several"])
+def test_a_process_that_dies_of_everything_blames_nobody(
+    tmp_path: Path, iceberg: FakeIceberg, names: list[str]
+) -> None:
+    """It does not even say how far the tables are."""
+    with running_engine(tmp_path, stuck=StuckLimits(1, 1, 1, 1e-9)) as engine:
+        for name in names:
+            write_all(engine, 1, collection=name, level=Tier.COMMITTED)
+        iceberg.problem = CommitterDied("it ended with -11")
+        for name in names:
+            write_all(engine, 2, collection=name, level=Tier.OBJECT_STORAGE)
+        before = engine.commit_failures
+        wait_until(lambda: engine.commit_failures > before + 3)
+        assert engine.quarantine.names() == []
+        iceberg.problem = EndpointUnavailable("the catalog is away")
+        before = engine.commit_failures
+        wait_until(lambda: engine.commit_failures > before + 3)
+        assert engine.quarantine.names() == []
+
+
+def test_a_process_that_dies_of_every_collection_blames_none(tmp_path: Path, iceberg: FakeIceberg) -> None:
+    with running_engine(tmp_path, stuck=StuckLimits(deaths=2)) as engine:
+        iceberg.hold()
+        for name in NAMES:
+            write_all(engine, 1, collection=name, level=Tier.OBJECT_STORAGE)
+        iceberg.deadly = lambda _job: True
+        iceberg.let_go()
+        before = len(iceberg.jobs)
+        wait_until(lambda: len(iceberg.jobs) > before + 100)
+        assert engine.quarantine.names() == []
