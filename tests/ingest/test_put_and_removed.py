@@ -34,7 +34,9 @@ def test_a_machine_that_is_rolled_back_while_it_runs_puts_nothing_more(
         running_engine(tmp_path / "image", store=Store(url)) as rolled_back,
         LocalSession(rolled_back) as session,
     ):
-        wait_until(lambda: rolled_back._commits.confirmed.tables and rolled_back._uploader.is_idle)
+        # Or the other one would be the first to learn that segment 1 was released by somebody else.
+        wait_until(lambda: rolled_back._mark.current.first_segment > 1 and not rolled_back._cleaner.backlog)
+        wait_until(lambda: rolled_back._uploader.is_idle)
         with running_engine(tmp_path / "data", store=Store(url)) as before:
             for number in range(2, 6):
                 write_all(before, number, level=Tier.COMMITTED)
