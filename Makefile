@@ -6,6 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/.up-to-date
 # The same for the Rust part, which is built again when its sources change.
 NATIVE := .venv/.native-up-to-date
+NATIVE_TESTS := .venv/.native-tests-up-to-date
 RUST_SOURCES := $(shell find native -name target -prune -o -type f \( -name '*.rs' -o -name 'Cargo.*' \) -print)
 IN_WORKSPACE := --manifest-path native/Cargo.toml --workspace --locked --offline
 # With the locks and atomics of loom, which tries them in every order. Apart, so that nothing else is compiled anew.
@@ -30,6 +31,12 @@ $(NATIVE): $(RUST_SOURCES) | $(STAMP)
 	@tools/setup.sh native
 	@touch $@
 
+$(NATIVE_TESTS): $(RUST_SOURCES) | setup
+	@echo "Building the tests of the Rust part (two minutes the first time)"
+	@cargo test --no-run --quiet --release $(IN_WORKSPACE)
+	@$(LOOM) test --no-run --quiet $(IN_CORE) --lib
+	@touch $@
+
 wheel: setup ## build a wheel into dist/, which works without this folder
 	@PATH="$$PWD/$(BIN):$$PATH" CARGO_NET_OFFLINE=true $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
 		--no-build-isolation --wheel-dir dist .
@@ -43,7 +50,7 @@ PYTEST := $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # Properties are tried with a quarter of the examples.
 SHORT := --hypothesis-profile=short
 
-fetch: setup ## download the servers and jars that the tests need, about 320 MB, once
+fetch: setup $(NATIVE_TESTS) ## what the tests need, once: servers and jars, about 320 MB, and the tests in Rust
 	@$(BIN)/python -m devtools.fetch
 
 test-fast: setup ## the inner loop, about a minute: no servers, no Spark, no processes
@@ -53,10 +60,10 @@ test-native: setup ## the tests of the Rust part alone
 	cargo test --quiet --release $(IN_WORKSPACE)
 	$(LOOM) test --quiet $(IN_CORE) --lib loom_
 
-test: lint fetch test-native ## what CI runs, about ten minutes: style, types, every boundary, a kill for every promise
+test: fetch lint test-native ## what CI runs, about ten minutes: style, types, every boundary, a kill for every promise
 	$(PYTEST) $(SHORT) -m 'not full and not soak'
 
-test-full: lint fetch test-native ## everything, up to an hour: all kill tables, certification, a cluster, Spark 4.1
+test-full: fetch lint test-native ## everything, up to an hour: all kill tables, certification, a cluster, Spark 4.1
 	$(PYTEST) -m 'not soak'
 	tools/test_spark41.sh
 
