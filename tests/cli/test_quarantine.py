@@ -37,6 +37,8 @@ def server(tmp_path: Path, iceberg: FakeIceberg) -> Iterator[IngestServer]:
         iceberg.problems["orders"] = SchemaError("its table is [odd]")
         iceberg.let_go()
         wait_until(lambda: server.engine.quarantine.names() == ["orders"], "a quarantine")
+        # A commit of the next round: by now writes are refused, which they are just after it is listed.
+        write_all(server.engine, 1, collection="good", level=Tier.COMMITTED)
         yield server
 
 
