@@ -77,7 +77,7 @@ class Sender:
         """The schema of the last group that was sent, with which a stream is opened that only listens."""
         self._told_lsn = 0
         """The highest LSN when a server had reported everything and ended a stream."""
-        self._stopping = False
+        self._stopping = self._stopping_cleanly = False
         self._attempt = 0
         self._failing_since: float | None = None
         self._lsn_at_failure = 0
@@ -90,7 +90,7 @@ class Sender:
     def stop(self, timeout: float, *, cleanly: bool) -> None:
         """Ends the thread and its stream, without waiting for what is still to be sent."""
         with self._ledger.lock:
-            self._stopping = True
+            self._stopping, self._stopping_cleanly = True, cleanly
             self._buffer.work.notify_all()
             self._ledger.changed.notify_all()
         stream = self._stream
@@ -120,7 +120,7 @@ class Sender:
             log.exception("a writer's sender failed")
             self._buffer.fail(UnexpectedFailure(f"the writer failed: {failure!r}"))
         finally:
-            self._drop_stream(cleanly=self._stopping)
+            self._drop_stream(cleanly=self._stopping_cleanly)
 
     def _wait_for_work(self) -> bool:
         """Returns when there is something to do, or False when there never will be."""

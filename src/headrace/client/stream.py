@@ -36,6 +36,8 @@ class Stream:
         self._buffer = buffer
         self._acknowledgements = acknowledgements
         self._lock = buffer.ledger.lock
+        self._ending = threading.Lock()
+        """Arrow aborts the process if one thread cancels a stream while another is done writing."""
         self._cancelled: HeadraceError | None = None
         self._thread: threading.Thread | None = None
         self._writer: flight.FlightStreamWriter = None
@@ -70,17 +72,16 @@ class Stream:
 
     def cancel(self, reason: HeadraceError) -> None:
         """Breaks the stream from any thread, even while another one is blocked in sending."""
-        self._cancelled = self._cancelled or reason
-        if self._reader is not None:
-            with suppress(Exception):
-                self._reader.cancel()
+        with self._ending:
+            self._cancelled = self._cancelled or reason
+            if self._reader is not None:
+                with suppress(Exception):
+                    self._reader.cancel()
 
     def close(self, *, wait: bool = False) -> None:
         """Ends the stream, and returns when no more messages will arrive."""
         thread = self._thread
-        if wait and thread is not None and not self.ended:
-            with suppress(Exception):
-                self._writer.done_writing()
+        if wait and thread is not None and self._end_writes():
             thread.join(END_SECONDS)
         self.cancel(ServerUnavailable("the writer closed the stream"))
         if thread is not None and thread.ident is not None and thread is not threading.current_thread():
@@ -88,6 +89,15 @@ class Stream:
             if not thread.is_alive():
                 with suppress(Exception):
                     self._writer.close()
+
+    def _end_writes(self) -> bool:
+        """Half-closes the stream; returns False if it is over already."""
+        with self._ending:
+            if self.ended or self._cancelled is not None:
+                return False
+            with suppress(Exception):
+                self._writer.done_writing()
+            return True
 
     def _start_listening(self) -> None:
         if self._thread is not None:
