@@ -281,6 +281,8 @@ def test_a_writer_never_hears_that_what_was_given_up_is_committed(
     accepted = frozenset([f"orders:1-{needed}"])
     with running_engine(tmp_path / "data", store=store, accept_loss=accepted) as engine:
         wait_until(lambda: engine.tier_of(lsn, "orders") == "LOST", "the loss")
+        # After the loss is known, streams are broken off; then the other collection is committed.
+        write_all(engine, 1, collection="others", level=Tier.COMMITTED)
         with LocalSession(engine, options={"producer": "p", "resume_after": 0}) as session:
             later = session.write(4, seq=2)
             session.await_level(later, COMMITTED)
