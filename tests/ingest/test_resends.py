@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import ConfigError, SchemaError
+from headrace.errors import ConfigError, EndpointUnavailable, SchemaError
 from headrace.ingest import resends
 from headrace.ingest.engine import Engine
 from headrace.ingest.low_water import LowWater, read_file
 from headrace.ingest.producers import Run
 from headrace.ingest.resends import Known, Resends
 from headrace.model.tiers import Tier
-from headrace.wal.segments import CorruptLog
+from headrace.wal.segments import CorruptLog, segment_name
 from tests.ingest.support import (
     FakeIceberg,
     LocalSession,
@@ -206,6 +206,85 @@ def test_nor_of_a_side_log_that_is_nowhere(tmp_path: Path, iceberg: FakeIceberg)
         assert "sequence number 2 " in refusal(engine, "bad", 2)
         write_as(engine, "bad", 4, 5, 6)
         assert resent(engine, "bad", 4, 5) == {4: 0, 5: 0}
+
+
+# Segments of the log that are missing.
+
+
+def lose_segments(
+    tmp_path: Path, iceberg: FakeIceberg, store: Store, *gone: int
+) -> tuple[dict[int, int], frozenset[str]]:
+    """Five writes of the producer are in segments of their own, and some of these are nowhere; also what a
+    person says to go on."""
+    iceberg.problem = EndpointUnavailable("so that all segments are kept")
+    with running_engine(tmp_path / "data", store=store) as engine:
+        lsns = write_as(engine, "orders", 1, 2, 3, 4, 5, level=OBJECT_STORAGE)
+        engine.flush(Tier.OBJECT_STORAGE, 60)
+        of_orders = {one.last_lsns.get("orders"): one.header.number for one in engine._index.all()}
+    first, last = (of_orders[lsns[seq]] for seq in (gone[0], gone[-1]))
+    for number in range(first, last + 1):
+        (tmp_path / "data/wal" / segment_name(number)).unlink()
+        store.remove(number)
+    return lsns, frozenset([f"log:{first}-{last}"])
+
+
+def test_a_write_of_segments_that_were_given_up_is_not_called_committed_when_it_is_sent_again(
+    tmp_path: Path, iceberg: FakeIceberg, store: Store
+) -> None:
+    lsns, accepted = lose_segments(tmp_path, iceberg, store, 2, 3)
+    with running_engine(tmp_path / "data", store=store, accept_loss=accepted) as engine:
+        for seq in (2, 3):
+            assert f"sequence number {seq} " in refusal(engine, "orders", seq)
+        assert resent(engine, "orders", 4, 5) == {4: lsns[4], 5: lsns[5]}
+        with LocalSession(engine, options={"producer": "p", "resume_after": 0}) as again:
+            assert again.greeting["unsure_until"] == 3
+            assert len(again.greeting["lost"]) == len({tuple(one) for one in again.greeting["lost"]})
+            assert [[4, lsns[4], 1], [5, lsns[5], 1]] == again.greeting["assigned"]
+        iceberg.problem = None
+        engine.flush(Tier.COMMITTED, 60)
+    assert iceberg.lsns["orders"] == [lsns[1], lsns[4], lsns[5]]
+    for later in (6, 8):
+        with running_engine(tmp_path / "data", store=store) as engine:
+            write_as(engine, "orders", later, later + 1)
+            wait_for_release(engine)
+            assert "sequence number 3 " in refusal(engine, "orders", 3)
+    shutil.rmtree(tmp_path / "data")
+    with running_engine(tmp_path / "data", store=store) as engine:
+        assert "sequence number 3 " in refusal(engine, "orders", 3)
+
+
+def test_the_last_write_of_a_producer_is_lost_with_its_segment_and_nobody_hears_that_it_is_committed(
+    tmp_path: Path, iceberg: FakeIceberg, store: Store
+) -> None:
+    lsns, accepted = lose_segments(tmp_path, iceberg, store, 4, 5)
+    iceberg.problem = None
+    with (
+        running_engine(tmp_path / "data", store=store, accept_loss=accepted) as engine,
+        LocalSession(engine, options={"producer": "p", "resume_after": 0}) as again,
+    ):
+        assert again.greeting["last_seq"] == 5
+        assert again.greeting["assigned"] == [[5, lsns[5], 1]]
+        assert resent(engine, "orders", 5) == {5: lsns[5]}
+        assert "sequence number 4 " in refusal(engine, "orders", 4)
+        later = write_as(engine, "orders", 6)
+        assert engine.tier_of(lsns[5], "orders") == "LOST"
+        assert again.lsns("COMMITTED") == []
+    assert iceberg.lsns["orders"] == [lsns[1], lsns[2], lsns[3], later[6]]
+
+
+def test_the_mark_of_a_version_that_gave_segments_up_without_a_word_of_their_producers_is_completed(
+    tmp_path: Path, iceberg: FakeIceberg, store: Store
+) -> None:
+    """It is the same for a process that died in between."""
+    _, accepted = lose_segments(tmp_path, iceberg, store, 2, 3)
+    iceberg.problem = None
+    Engine(settings_for(tmp_path / "data", accept_loss=accepted), store=store).close()
+    for path in (tmp_path / "data/low-water.json", *(tmp_path / "objects/low-water").iterdir()):
+        older = json.loads(path.read_text()) | {"lost": {}, "resends": {}}
+        path.unlink()
+        path.write_text(json.dumps(older))
+    with running_engine(tmp_path / "data", store=store) as engine:
+        assert "sequence number 2 " in refusal(engine, "orders", 2)
 
 
 # The mark.

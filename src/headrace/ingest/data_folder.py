@@ -161,6 +161,7 @@ class DataFolder:
         if ask_tables is not None:
             self._refuse_if_behind(identity, self._recover(mark), ask_tables)
         recovered = self._recover(mark, on_writes)
+        mark = self._note_missing(mark, recovered, store, identity.term, is_proven)
         if recovered.state.reserved_until + 2 * RESERVED_AT_ONCE > last_lsn_of(identity.term):
             identity = replace(identity, term=store.claim_term())
         recovered.start_term(identity.term)
@@ -176,6 +177,7 @@ class DataFolder:
         mark = self._complete(stored, store, identity.term)
         mark = self._record(mark, stored, store, identity.term)
         recovered = self._recover(mark, on_writes)
+        mark = self._note_missing(mark, recovered, store, identity.term, is_proven=True)
         recovered.start_term(identity.term)
         self._write(identity)
         return Opened(identity, recovered, mark)
@@ -246,8 +248,28 @@ class DataFolder:
         recovered = recover(self.log, on_writes, mark.given_up)
         first = recovered.segments[0].header if recovered.segments else None
         if first is not None and mark.first_segment < first.number and mark.first_lsn < first.first_lsn:
-            recovered.state.lose(mark.first_lsn, first.first_lsn - 1)
+            recovered.lose(mark.first_lsn, first.first_lsn - 1)
         return recovered
+
+    def _note_missing(
+        self, mark: LowWater, recovered: Recovered, store: SegmentStore, term: int, is_proven: bool
+    ) -> LowWater:
+        """Records once that the writes of missing segments are lost. Nobody knows whose they were, so each
+        collection that there was may lack some."""
+        recorded = {one for ranges in mark.lost.values() for one in ranges}
+        new = [one for one in recovered.missing if one not in recorded]
+        if not new or not recovered.state.collections:
+            return mark
+
+        def without(mark: LowWater) -> LowWater:
+            for name in recovered.state.collections:
+                for first, last in new:
+                    mark = mark.losing(name, first, last)
+            return mark
+
+        noted = LowWaterMark(mark, self.path, store, term, is_compared=is_proven)
+        noted.move(without)
+        return noted.current
 
     def _refuse_if_behind(self, identity: Identity, recovered: Recovered, ask_tables: AskTables) -> None:
         try:

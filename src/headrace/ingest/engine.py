@@ -33,7 +33,7 @@ from headrace.ingest.iceberg.settings import embedded_catalog, kept_on_host
 from headrace.ingest.log import Hooks, Log
 from headrace.ingest.log_room import LogRoom
 from headrace.ingest.low_water import LowWaterMark
-from headrace.ingest.producers import Run, collect_into, joined
+from headrace.ingest.producers import Run, collect_into, joined, remembered
 from headrace.ingest.progress import Progress, tier_of
 from headrace.ingest.quarantine.calls import QuarantineCalls
 from headrace.ingest.quarantine.lifecycle import Quarantine
@@ -93,12 +93,7 @@ class Engine:
                 self._folder.log,
                 term,
                 opened.recovered,
-                # The state may have forgotten one of whom a segment is still there.
-                {
-                    name: of
-                    for name, of in joined(in_side_logs, runs).items()
-                    if name in opened.recovered.state.producers
-                },
+                remembered(joined(in_side_logs, runs), opened.recovered),
                 settings,
                 hooks,
             )
@@ -295,7 +290,7 @@ class Engine:
     def lost(self, after: int = 0, collection: str | None = None) -> list[Range]:
         """Returns the ranges of writes that are gone: those of all, and those of one collection."""
         given_up = self._mark.current.lost.get(collection, ()) if collection is not None else ()
-        ranges = sorted([*self._lost, *given_up])
+        ranges = sorted({*self._lost, *given_up})  # segments that were given up are in both
         return [(max(first, after + 1), last) for first, last in ranges if last > after]
 
     def tier_of(self, lsn: int, collection: str | None = None) -> str:

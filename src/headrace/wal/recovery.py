@@ -42,6 +42,13 @@ class Recovered:
 
     segments: list[Segment] = field(default_factory=list)
     state: LogState = field(default_factory=LogState)
+    missing: list[Range] = field(default_factory=list)
+    """What segments held that are absent because a person has given them up. All of it is lost."""
+
+    def lose(self, first: int, last: int) -> None:
+        """Records that the writes of missing segments are lost."""
+        self.missing.append((first, last))
+        self.state.lose(first, last)
 
     @property
     def next_number(self) -> int:
@@ -100,8 +107,8 @@ def recover(
             f"the log has {lacks_state.name}, which needs the ones before it: "
             "restore them from a copy, or move the data folder away to recover from object storage"
         )
-    for first, last in gaps:
-        recovered.state.lose(first, last)
+    for first, last in gaps:  # only now: a state may have come after a gap, and has replaced the one before
+        recovered.lose(first, last)
     return recovered
 
 
