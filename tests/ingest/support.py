@@ -174,6 +174,7 @@ class FakeIceberg:
     """Commits, and fails nevertheless."""
     deadly: Callable[[CommitJob], bool] = lambda _job: False
     """Whether the process dies of a job."""
+    death: CommitterDied = field(default_factory=lambda: CommitterDied("it ended with -11"))
 
     def __post_init__(self) -> None:
         self._committing = threading.Lock()  # several engines may have the same tables
@@ -203,7 +204,7 @@ class FakeIceberg:
     def commit(self, job: CommitJob, _timeout: float) -> dict[str, Committed | HeadraceError]:
         self.jobs.append(job)
         if self.deadly(job):
-            raise CommitterDied("it ended with -9")
+            raise self.death
         if not self._open.is_set():
             self.holding.set()
             assert self._open.wait(DEADLINE_SECONDS)

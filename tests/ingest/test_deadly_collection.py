@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import EndpointUnavailable
-from headrace.ingest.iceberg.errors import CommitterDied
+from headrace.ingest.iceberg.errors import CommitterDied, CommitterKilled, CommitterSilent
 from headrace.ingest.iceberg.jobs import CommitJob
 from headrace.ingest.quarantine.stuck import StuckLimits
 from headrace.model.tiers import Tier
@@ -85,6 +85,48 @@ def test_kills_that_are_over_when_it_is_tried_again_blame_nobody(
         engine.flush(Tier.COMMITTED, 60)
         assert kills.total() > 10
         assert engine.quarantine.names() == []
+
+
+@pytest.mark.parametrize("idle", [[], ["b"]], ids=["alone", "beside one without writes"])
+def test_kills_from_outside_do_not_blame_the_only_collection_that_is_written(
+    tmp_path: Path, iceberg: FakeIceberg, idle: list[str]
+) -> None:
+    """Nothing tells whether the process dies of it, and nobody else waits for it."""
+    iceberg.death = CommitterKilled("it ended with -9")
+    with running_engine(tmp_path, stuck=StuckLimits(deaths=2)) as engine:
+        for name in idle:
+            write_all(engine, 0, collection=name, level=Tier.COMMITTED)
+        iceberg.deadly = lambda _job: True
+        before = len(iceberg.jobs)
+        lsns = write_all(engine, 1, 2, collection="a", level=Tier.OBJECT_STORAGE)
+        wait_until(lambda: len(iceberg.jobs) > before + 20 or engine.quarantine.names())
+        assert engine.quarantine.names() == []
+        assert "it ended with -9" in str(engine.health()["problems"])
+        iceberg.deadly = lambda _job: False
+        engine.flush(Tier.COMMITTED, 60)
+    assert iceberg.lsns["a"] == lsns
+
+
+@pytest.mark.parametrize("death", [CommitterKilled, CommitterSilent])
+def test_one_that_is_killed_each_time_and_others_are_not_is_quarantined(
+    tmp_path: Path, iceberg: FakeIceberg, death: type[CommitterDied]
+) -> None:
+    """As the kernel does that has too little memory for it."""
+    iceberg.death = death("no answer")
+    iceberg.deadly = has("d")  # type: ignore[assignment]
+
+    def deaths() -> int:
+        return sum({one.name for one in job.collections} == {"d"} for job in list(iceberg.jobs))
+
+    with running_engine(tmp_path, stuck=_LIMITS) as engine:
+        write_all(engine, 1, collection="d", level=Tier.OBJECT_STORAGE)
+        for number in range(_LIMITS.deaths):
+            assert engine.quarantine.names() == []
+            before = deaths()
+            wait_until(lambda before=before: deaths() > before + 1, "a death after the last commit")  # type: ignore[misc]
+            write_all(engine, number, collection="a", level=Tier.COMMITTED)
+        wait_until(lambda: engine.quarantine.names() == ["d"], "a quarantine")
+        assert "3 times on it alone" in engine.quarantine.listed()[0].reason
 
 
 @pytest.mark.parametrize("names", [["a"], NAMES], ids=["one", "several"])

@@ -17,7 +17,7 @@ import pytest
 
 from headrace.errors import ConfigError, SchemaError, UnexpectedFailure
 from headrace.ingest.iceberg import CatalogSettings, CommitterDied, CommitterProcess
-from headrace.ingest.iceberg.errors import CommitterSilent
+from headrace.ingest.iceberg.errors import CommitterKilled, CommitterSilent
 from headrace.wal.records import BadRecord
 from headrace.wal.segments import CorruptLog
 from headrace.wal.state import Committed
@@ -121,9 +121,24 @@ def test_a_committer_can_be_killed_while_it_is_asked(scenario: Scenario) -> None
         committer.start()
         killer = threading.Thread(target=kill_when_asked, args=[committer])
         killer.start()
-        with pytest.raises(CommitterDied, match="ended with -9"):
+        with pytest.raises(CommitterKilled, match="ended with -9"):
             committer.watermarks(["orders"])
         killer.join(DEADLINE_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("sent", "kind"),
+    [(signal.SIGTERM, CommitterKilled), (signal.SIGSEGV, CommitterDied), (signal.SIGABRT, CommitterDied)],
+)
+def test_how_a_committer_ended_tells_who_ended_it(
+    scenario: Scenario, sent: signal.Signals, kind: type[CommitterDied]
+) -> None:
+    with CommitterProcess(
+        scenario.settings, [sys.executable, "-c", f"import os; os.kill(os.getpid(), {sent:d})"]
+    ) as committer:
+        with pytest.raises(CommitterDied, match=f"ended with -{sent:d}") as died:
+            committer.watermarks(["orders"])
+        assert type(died.value) is kind
 
 
 def kill_when_asked(committer: CommitterProcess) -> None:

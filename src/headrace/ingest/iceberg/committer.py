@@ -9,14 +9,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headrace.errors import HeadraceError, Transient
-from headrace.ingest.iceberg.errors import CommitterDied, CommitterSilent
+from headrace.ingest.iceberg.errors import CommitterDied, CommitterKilled, CommitterSilent
 from headrace.ingest.iceberg.jobs import CommitJob
-from headrace.ingest.iceberg.parent import Child, ChildGone, ChildSilent, python_module
+from headrace.ingest.iceberg.parent import Child, ChildGone, ChildKilled, ChildSilent, python_module
 from headrace.ingest.iceberg.settings import CatalogSettings
 from headrace.wal.position import LogPosition
 from headrace.wal.state import Committed
 
 Outcome = Committed | HeadraceError
+
+_KINDS: dict[type[Exception], type[CommitterDied]] = {
+    ChildSilent: CommitterSilent,
+    ChildKilled: CommitterKilled,
+}
 
 # A commit can wait for a processor; the acknowledgements of writes, which it would compete with, cannot.
 _NICENESS = 10
@@ -96,7 +101,7 @@ class CommitterProcess:
                     raise ChildGone("it answered another request")
             except (ChildGone, OSError, ValueError, KeyError) as error:
                 self._discard()
-                kind = CommitterSilent if isinstance(error, ChildSilent) else CommitterDied
+                kind = _KINDS.get(type(error), CommitterDied)
                 raise kind(f"the process that commits is of no more use: {error}") from error
         if "error" in answer:
             raise _error(answer["error"])

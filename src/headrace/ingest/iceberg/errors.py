@@ -32,5 +32,10 @@ class CommitterSilent(CommitterDied):
     hangs makes it so with any collection."""
 
 
+class CommitterKilled(CommitterDied):
+    """The process that commits was ended by a signal as an operator sends it, or the kernel when any process
+    has used up the memory."""
+
+
 class ScanFailed(Transient):
     """The process that reads a table ended, did not answer in time, or could not read a file."""

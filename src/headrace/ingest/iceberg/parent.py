@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 _MOST_AT_ONCE = 1 << 20
 _LAST_WORDS_SECONDS = 1.0
 _LOWEST_PRIORITY = 19
+_SENT_BY_OTHERS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class ChildGone(Exception):
@@ -29,6 +31,10 @@ class ChildGone(Exception):
 
 class ChildSilent(ChildGone):
     """It did not answer in time."""
+
+
+class ChildKilled(ChildGone):
+    """It was ended by a signal that others send, and that no fault of its own raises."""
 
 
 class Child:
@@ -132,9 +138,11 @@ class Child:
 
     def _gone(self) -> ChildGone:
         try:
-            return ChildGone(f"it ended with {self._process.wait(1)}")
+            status = self._process.wait(1)
         except subprocess.TimeoutExpired:
             return ChildGone("it closed its end")
+        kind = ChildKilled if -status in _SENT_BY_OTHERS else ChildGone
+        return kind(f"it ended with {status}")
 
 
 def python_module(name: str) -> list[str]:

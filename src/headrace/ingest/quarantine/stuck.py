@@ -2,6 +2,9 @@
 
 A store or a catalog that is away stops every collection, and blames none. So others have to move on while one
 does not; where a collection is the only one that fails, that its table answers has to do.
+
+The process that commits may die of what it commits, or be ended from outside, whatever it does. If the signal
+does not tell, another collection has to: only a death after which another one was committed counts.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.errors import HeadraceError, Terminal
-from headrace.ingest.iceberg.errors import CommitterSilent
+from headrace.ingest.iceberg.errors import CommitterDied, CommitterKilled, CommitterSilent
 from headrace.ingest.table_history import TableBehind
 
 
@@ -20,7 +23,8 @@ class StuckLimits:
     failures: int = 20
     """or that failed in another way although its table answers,"""
     deaths: int = 5
-    """or that ended the process that commits, with nothing else to do than a single segment of it,"""
+    """or that ended the process that commits, with nothing else to do than a single segment of it: by a fault
+    of its own, or with another collection committed after each time,"""
     log_share: float = 0.5
     """or as soon as it keeps so much of `log_bytes` from being released."""
 
@@ -33,6 +37,8 @@ class _Streak:
     refusals: int = 0
     failures: int = 0
     deaths: int = 0
+    is_unexplained: bool = False
+    """The process died, and it may have been ended from outside."""
     others_moved: bool = False
 
 
@@ -49,23 +55,27 @@ class Stuck:
     @property
     def suspects(self) -> set[str]:
         """Those with which the committer's process died when it had nothing else to do."""
-        return {name for name, streak in self._streaks.items() if streak.deaths}
+        return {name for name, streak in self._streaks.items() if isinstance(streak.error, CommitterDied)}
 
     def failed(self, collection: str, error: HeadraceError) -> None:
         streak = self._streak(collection, error)
-        streak.deaths = 0
+        streak.deaths, streak.is_unexplained = 0, False
         if isinstance(error, TableBehind):
             return  # what a table lacks may be brought back, and then it goes on by itself
         streak.failures += 1
         streak.refusals = streak.refusals + 1 if isinstance(error, Terminal) else 0
 
-    def died(self, collection: str, error: HeadraceError) -> None:
-        self._streak(collection, error).deaths += 1
+    def died(self, collection: str, error: CommitterDied) -> None:
+        streak = self._streak(collection, error)
+        streak.is_unexplained = isinstance(error, CommitterKilled | CommitterSilent)
+        streak.deaths += not streak.is_unexplained
 
     def moved(self, collection: str) -> None:
         self._streaks.pop(collection, None)
         for streak in self._streaks.values():
             streak.others_moved = True
+            streak.deaths += streak.is_unexplained
+            streak.is_unexplained = False
 
     def forget(self, collection: str) -> None:
         self._streaks.pop(collection, None)
@@ -79,9 +89,7 @@ class Stuck:
             return None
         if streak.refusals >= limits.refusals:
             return said
-        # One that was only slow may not be the cause, as long as nothing else gets through either.
-        is_silent = isinstance(streak.error, CommitterSilent)
-        if streak.deaths >= limits.deaths and (streak.others_moved or not is_silent):
+        if streak.deaths >= limits.deaths:
             return (
                 f"the process that commits ended {streak.deaths} times on it alone, the last time so: {said}"
             )
