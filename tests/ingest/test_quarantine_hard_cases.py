@@ -306,7 +306,6 @@ def test_a_restart_after_a_mark_that_nobody_knows_the_end_of_finds_its_side_logs
         wait_until(lambda: failed, "a mark that is put")
         monkeypatch.setattr(engine.quarantine, "set_aside", lambda *_: False)
         monkeypatch.setattr(store, "put_low_water", put)
-        engine.quarantine._has_leftovers = True
         engine._cleaner.clean()
         wait_until(lambda: not engine.quarantine._has_leftovers, "a look at what is left over")
     iceberg.problems.clear()

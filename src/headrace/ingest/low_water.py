@@ -85,6 +85,9 @@ class LowWater:
     given_up: tuple[int, ...] = ()
     """Segments that are missing, and that a person has given up."""
     quarantined: Mapping[str, Quarantined] = field(default_factory=dict)
+    released_sides: tuple[tuple[str, str], ...] = ()
+    """Files of side logs, by collection and name, that are not needed and may still be there. A file is among
+    them before it is written, until `quarantined` names it."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """The last LSN of a collection that a person has dropped: at or below it nothing is committed any more,
     though it may still be in the log."""
@@ -107,6 +110,7 @@ class LowWater:
                     name: [one.reason, one.since_us, [segment.to_json() for segment in one.segments]]
                     for name, one in self.quarantined.items()
                 },
+                "released_sides": self.released_sides,
                 "dropped": self.dropped,
             }
         )
@@ -136,6 +140,7 @@ class LowWater:
                     )
                     for name, (reason, since_us, segments) in quarantined.items()
                 },
+                released_sides=tuple((str(name), str(file)) for name, file in raw.get("released_sides", ())),
                 dropped={name: int(lsn) for name, lsn in raw.get("dropped", {}).items()},
             )
         except (ValueError, TypeError, KeyError, AttributeError):

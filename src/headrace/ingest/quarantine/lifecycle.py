@@ -67,7 +67,7 @@ class Quarantine:
         self._moving = Lock()  # while writes are copied, a release or a drop waits
         self._releases: dict[str, Release] = {}
         self._dropping: set[str] = set()
-        self._has_leftovers = True  # a process before this one may have left some
+        self._is_reconciled = False  # a process before this one may not have come to it
         self.on_change: Callable[[], None] = lambda: None
         """Is called when a collection has gone into quarantine, or has come out."""
 
@@ -163,24 +163,34 @@ class Quarantine:
         if copy is None or name not in self:
             return False
         side, data = copy
+        file = (name, side.name)
+        # Or nobody could say that a file is not needed which a process leaves behind that dies on the way.
+        self._mark.move(lambda mark: replace(mark, released_sides=(*mark.released_sides, file)))
         self._side_log.add(name, side, data)
 
         def with_copy(mark: LowWater) -> LowWater:
             one = mark.quarantined[name]
             kept = replace(one, segments=(*one.segments, side))
-            return replace(mark, quarantined={**mark.quarantined, name: kept})
+            return replace(_without_files(mark, {file}), quarantined={**mark.quarantined, name: kept})
 
         self._mark.move(with_copy)
         reached("side log recorded")
         return True
 
     def tidy(self) -> None:
-        """Brings disk and store to what the mark says, after a start and after a quarantine that is over."""
+        """Brings disk and store to what the mark says, after a start and while the mark releases files."""
         if self._has_leftovers and self._mark.is_compared:
             with self._moving:
                 self._mark.settle()
-                self._side_log.reconcile(self._mark.current)
-                self._has_leftovers = False
+                mark = self._mark.current
+                self._side_log.reconcile(mark)
+                if mark.released_sides:
+                    self._mark.move(lambda now: _without_files(now, set(mark.released_sides)))
+                self._is_reconciled = True
+
+    @property
+    def _has_leftovers(self) -> bool:
+        return not self._is_reconciled or bool(self._mark.current.released_sides)
 
     # What a person does.
 
@@ -203,7 +213,6 @@ class Quarantine:
                 self._mark.move(lambda mark: _without(mark, name, position))
                 self.on_change()
                 reached("quarantine lifted")
-                self._has_leftovers = True
                 log.warning("collection %r is out of quarantine: all of its writes are committed", name)
         except HeadraceError as failed:
             error = failed
@@ -252,7 +261,6 @@ class Quarantine:
                 break_off()  # of those that began in between
             finally:
                 self._dropping.discard(collection)
-            self._has_leftovers = True
         log.warning("LSNs %d to %d of collection %r were given up", first, last, collection)
 
     def _require(self, collection: str) -> None:
@@ -278,4 +286,14 @@ def _without(mark: LowWater, name: str, position: LogPosition | None = None) -> 
     quarantined = {other: one for other, one in mark.quarantined.items() if other != name}
     before = mark.tables.get(name, TableMark())
     table = replace(before, position=position) if position is not None else before
-    return replace(mark, quarantined=quarantined, tables={**mark.tables, name: table})
+    files = ((name, side.name) for side in mark.quarantined[name].segments)
+    return replace(
+        mark,
+        quarantined=quarantined,
+        tables={**mark.tables, name: table},
+        released_sides=(*mark.released_sides, *files),
+    )
+
+
+def _without_files(mark: LowWater, files: Collection[tuple[str, str]]) -> LowWater:
+    return replace(mark, released_sides=tuple(one for one in mark.released_sides if one not in files))

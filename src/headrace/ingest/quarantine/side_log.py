@@ -2,15 +2,14 @@
 
     side/orders/00000000000000000042-00f3a9c04be1d277.wal
 
-The low-water mark says which of them count. Any other file of such a name was copied by a process that
-died before it said so, or belongs to a quarantine that is over; what it holds is in the log, in the table, or
-given up. What has another name was put there by somebody else, and is left alone.
+The low-water mark says which of them count, and which are released: those were being copied when a process
+died, or belong to a quarantine that is over. Only they are removed. Nobody has proved of any other file that
+it is not needed, so it is left alone.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
@@ -22,12 +21,11 @@ from headrace.ingest.store import SegmentStore
 from headrace.objects import NoSuchObject
 from headrace.wal.records import Writes
 from headrace.wal.segments import CorruptLog, Segment
-from headrace.wal.side_segments import SIDE_NAME, SideSegment, read_side_segment
+from headrace.wal.side_segments import SideSegment, read_side_segment
 
 log = logging.getLogger(__name__)
 
 _FOLDER = "side"
-_FILE_NAME = re.compile(rf"\w+/{SIDE_NAME}(\.new)?")  # with the drafts of copies
 
 OnWrites = Callable[[str, Writes], None]
 
@@ -38,7 +36,7 @@ class SideLog:
     def __init__(self, data: Path, store: SegmentStore, term: int) -> None:
         self._folder, self._store, self._term = data / _FOLDER, store, term
         self._read: dict[tuple[str, SideSegment], Segment] = {}
-        self._foreign: set[Path] = set()  # what was logged as ignored
+        self._ignored: set[str] = set()  # what was logged as such
         self._lock = Lock()
 
     def segments(
@@ -68,8 +66,8 @@ class SideLog:
             self._read[collection, side] = segment
 
     def reconcile(self, mark: LowWater) -> None:
-        """Puts what the mark names and the store lacks, as a new store does, and removes what it does not
-        name, from the disk and from the store."""
+        """Puts what the mark names and the store lacks, as a new store does, and removes what the mark has
+        released, from the disk and from the store."""
         there = self._store.sides()
         # After the look: what a server that takes over puts there is not among those.
         self._store.check_owner(self._term)
@@ -80,18 +78,25 @@ class SideLog:
                     self._store.put_side(name, segment, self._term)
         with self._lock:
             self._read = {key: segment for key, segment in self._read.items() if _name_of(key) in kept}
+        released = set(mark.released_sides) - kept
+        drafts = {(name, draft_of(Path(file)).name) for name, file in released}
         for path in self._folder.glob("*/*"):
-            if (path.parent.name, path.name) in kept:
-                continue
-            if _FILE_NAME.fullmatch(f"{path.parent.name}/{path.name}") and not path.is_dir():
-                path.unlink(missing_ok=True)
+            file = (path.parent.name, path.name)
+            if file in released | drafts:
+                path.unlink()
                 reached("side log removed")
-            elif path not in self._foreign:
-                self._foreign.add(path)
-                log.warning("%s is not of a side log: it is ignored", path)
-        for collection, name in there:
-            if (collection, name) not in kept:
-                self._store.remove_side(collection, name)
+            elif file not in kept:
+                self._ignore(str(path))
+        for file in there:
+            if file in released:
+                self._store.remove_side(*file)
+            elif file not in kept:
+                self._ignore(f"{self._store.url}: {'/'.join(file)}")
+
+    def _ignore(self, what: str) -> None:
+        if what not in self._ignored:
+            self._ignored.add(what)
+            log.warning("%s is of no side log that the low-water mark names: it is ignored", what)
 
     def _segment(self, collection: str, side: SideSegment, on_writes: OnWrites) -> Segment:
         known = self._read.get((collection, side))
