@@ -111,6 +111,32 @@ def test_segments_that_are_nowhere_are_given_up_by_a_person_only(
         assert engine.tier_of(lsns[position]) == "LOST"
 
 
+def test_a_log_that_is_given_up_as_a_whole_keeps_what_it_takes_from_then_on(
+    tmp_path: Path, iceberg: FakeIceberg, store: Store
+) -> None:
+    """Neither the disk nor the store has a segment; its numbers are not given out again."""
+    with running_engine(tmp_path / "data", store=store) as engine:
+        write_each(engine, 1, 2, 3, level=Tier.COMMITTED)
+        wait_for_release(engine)
+        last = engine._mark.current.first_segment
+    for number in store.numbers():
+        store.remove(number)
+    shutil.rmtree(tmp_path / "data")
+    accepted = frozenset([f"log:{last}-{last}"])
+    iceberg.problem = _AWAY
+    with running_engine(tmp_path / "data", store=store, accept_loss=accepted) as engine:
+        with LocalSession(engine, options={"producer": "p", "resume_after": 3}) as session:
+            # Who is not known may be one of those that are forgotten with the log's state.
+            assert session.greeting["forgotten_lsn"] == first_lsn_of(1) - 1
+        lsns = write_each(engine, 4, 5, level=Tier.OBJECT_STORAGE)
+    assert min(store.numbers()) > last
+    with running_engine(tmp_path / "data", store=store) as engine:
+        assert not list((tmp_path / "data").glob("wal-put-aside-*"))
+        iceberg.problem = None
+        engine.flush(Tier.COMMITTED, 60)
+    assert iceberg.lsns["orders"][-2:] == lsns
+
+
 # The low-water mark.
 
 

@@ -246,6 +246,7 @@ class DataFolder:
 
     def _recover(self, mark: LowWater, on_writes: OnWrites = lambda _, __: None) -> Recovered:
         recovered = recover(self.log, on_writes, mark.given_up)
+        recovered.first_number = max(mark.first_segment, *(number + 1 for number in mark.given_up), 1)
         first = recovered.segments[0].header if recovered.segments else None
         if first is not None and mark.first_segment < first.number and mark.first_lsn < first.first_lsn:
             recovered.lose(mark.first_lsn, first.first_lsn - 1)

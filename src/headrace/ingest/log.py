@@ -81,6 +81,7 @@ class Log:
         hooks: Hooks | None = None,
     ) -> None:
         segments, limits = recovered.segments, settings.log
+        first_number = segments[0].header.number if segments else recovered.next_number
         watched = FaultPoints() if faults.VARIABLE in os.environ else None
         self._folder = folder
         try:
@@ -90,7 +91,7 @@ class Log:
                     "term": term,
                     "number": recovered.next_number,
                     "previous_length": segments[-1].length if segments else 0,
-                    "uploaded_segment": segments[0].header.number - 1 if segments else 0,
+                    "uploaded_segment": first_number - 1,
                     "uploaded_lsn": segments[0].header.first_lsn - 1 if segments else 0,
                     "state": recovered.state.encode(),
                     "runs": [

@@ -42,6 +42,8 @@ class Recovered:
 
     segments: list[Segment] = field(default_factory=list)
     state: LogState = field(default_factory=LogState)
+    first_number: int = 1
+    """What the first segment is called, if there is none."""
     missing: list[Range] = field(default_factory=list)
     """What segments held that are absent because a person has given them up. All of it is lost."""
 
@@ -52,7 +54,7 @@ class Recovered:
 
     @property
     def next_number(self) -> int:
-        return self.segments[-1].header.number + 1 if self.segments else 1
+        return self.segments[-1].header.number + 1 if self.segments else self.first_number
 
     def start_term(self, term: int) -> None:
         """Goes on in a term, the one of before or another: what was given away beyond the log is lost.
@@ -67,6 +69,9 @@ class Recovered:
         if first < next_lsn:
             lost.append((first, next_lsn - 1))
         self.state.reserved_until = next_lsn
+        if not self.segments and self.first_number > 1:
+            # Everything was given up, and with it who had written.
+            self.state.forgotten_lsn = next_lsn - 1
 
 
 def recover(
