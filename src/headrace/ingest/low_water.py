@@ -10,6 +10,7 @@ that it does not release knows that something else has removed it.
 from __future__ import annotations
 
 import errno
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from threading import Lock
 import orjson
 
 from headrace.durable import replace_file
-from headrace.errors import ConfigError, EndpointUnavailable
+from headrace.errors import ConfigError, EndpointUnavailable, Fenced
 from headrace.faults import reached
 from headrace.ingest.resends import Known, Resends
 from headrace.ingest.store import SegmentStore
@@ -73,6 +74,8 @@ class Quarantined:
 class LowWater:
     number: int = 0
     term: int = 0
+    boot: str = ""
+    """Identifies the process that has put it."""
     first_segment: int = 1
     """Segments before it are released: their writes are in the tables."""
     first_lsn: int = 1
@@ -97,6 +100,7 @@ class LowWater:
             {
                 "number": self.number,
                 "term": self.term,
+                "boot": self.boot,
                 "first_segment": self.first_segment,
                 "first_lsn": self.first_lsn,
                 _TABLES_BESIDE_QUARANTINE if self.quarantined else _TABLES: {
@@ -123,6 +127,7 @@ class LowWater:
             return LowWater(
                 number=int(raw["number"]),
                 term=int(raw["term"]),
+                boot=str(raw.get("boot", "")),
                 first_segment=int(raw["first_segment"]),
                 first_lsn=int(raw["first_lsn"]),
                 tables={
@@ -194,9 +199,12 @@ def remove_file(folder: Path) -> None:
 def read_newest(store: SegmentStore) -> LowWater | None:
     while numbers := store.low_waters():
         with suppress(NoSuchObject):  # a server that still runs may just have replaced it
-            data = store.get_low_water(numbers[-1])
-            return LowWater.decode(data, f"low-water mark {numbers[-1]} in {store.url}")
+            return _read(store, numbers[-1])
     return None
+
+
+def _read(store: SegmentStore, number: int) -> LowWater:
+    return LowWater.decode(store.get_low_water(number), f"low-water mark {number} in {store.url}")
 
 
 def newest(*marks: LowWater | None) -> LowWater | None:
@@ -214,6 +222,7 @@ class LowWaterMark:
         self, mark: LowWater, folder: Path, store: SegmentStore, term: int, is_compared: bool = True
     ) -> None:
         self._mark, self._folder, self._store, self._term = mark, folder, store, term
+        self._boot = secrets.token_hex(8)
         self.is_compared = is_compared
         self._is_written = True  # on a full disk the file may be behind the object
         self._is_put = True  # False: the store may have a later one, of which only the answer was lost
@@ -231,7 +240,8 @@ class LowWaterMark:
                 raise EndpointUnavailable(
                     f"the low-water mark waits for an answer of {self._store.url}, which may have a later one"
                 )
-            mark = replace(change(self._mark), number=self._mark.number + 1, term=self._term)
+            number = self._mark.number + 1
+            mark = replace(change(self._mark), number=number, term=self._term, boot=self._boot)
             self._is_put = False
             while not self._put(mark):
                 mark = replace(mark, number=mark.number + 1)
@@ -267,14 +277,27 @@ class LowWaterMark:
                 self._replaced.pop(0)
 
     def _put(self, mark: LowWater) -> bool:
-        """Returns False if the number is taken, by a server that was replaced or that died before it knew."""
+        """Returns False if the number is taken, by a replaced server, or by this one before it knew."""
         reached("low water putting")
         try:
             self._store.put_low_water(mark.number, mark.encode(), self._term)
         except ObjectExists:
+            there = _read(self._store, mark.number)
+            if there.term >= self._term and there.boot != self._boot:
+                raise self._is_of_another(there.number) from None
             return False
+        # A server that has gone on from the same mark may have removed its own of this number.
+        if (newest := max(self._store.low_waters(), default=0)) > mark.number:
+            raise self._is_of_another(newest)
         reached("low water put")
         return True
+
+    def _is_of_another(self, number: int) -> Fenced:
+        return Fenced(
+            f"another server has moved the low-water mark in {self._store.url} to {number} in the same term: "
+            "this data folder or that one is a copy; stop this one, or start it with a new data folder",
+            fence=self._term,
+        )
 
     def _write(self) -> None:
         self._is_written = write_file(self._folder, self._mark)

@@ -238,12 +238,13 @@ class SegmentStore:
 
     def put_low_water(self, number: int, data: bytes, term: int) -> None:
         """Returns when it is in the store and the server of this term still owns the log. `ObjectExists`
-        says that another one has the number; this very one does no harm."""
+        says that it does, and that another mark has the number; this very one does no harm."""
         path, what = _low_water_path(number), "put the low-water mark"
         try:
             self._objects.create(path, data, what)
         except ObjectExists:
             if self._objects.get(path, what) != data:
+                self.check_owner(term)  # or a server that was replaced would try a later number
                 raise
         self.check_owner(term)
 
