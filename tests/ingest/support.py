@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -77,6 +79,14 @@ def running_engine(
         yield engine
     finally:
         engine.close(DEADLINE_SECONDS)
+
+
+def copy_image(data: Path, image: Path) -> None:
+    """Copies a folder as an image of its machine does, by which nothing shows that it is a copy."""
+    shutil.copytree(data, image)
+    identity = json.loads((image / "identity.json").read_text())
+    del identity["place"]
+    (image / "identity.json").write_text(json.dumps(identity))
 
 
 @contextmanager

@@ -10,7 +10,14 @@ import pytest
 from headrace.errors import Fenced
 from headrace.ingest.store import SegmentStore
 from headrace.model.tiers import Tier
-from tests.ingest.support import FakeIceberg, LocalSession, Store, running_engine, write_all
+from tests.ingest.support import (
+    FakeIceberg,
+    LocalSession,
+    Store,
+    copy_image,
+    running_engine,
+    write_all,
+)
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("state_in_every_segment")
@@ -29,7 +36,7 @@ def test_a_machine_that_is_rolled_back_while_it_runs_puts_nothing_more(
     url = tmp_path / "objects"
     with running_engine(tmp_path / "data", store=Store(url)) as engine:
         write_all(engine, 1, level=Tier.OBJECT_STORAGE)
-    shutil.copytree(tmp_path / "data", tmp_path / "image")
+    copy_image(tmp_path / "data", tmp_path / "image")
     with (
         running_engine(tmp_path / "image", store=Store(url)) as rolled_back,
         LocalSession(rolled_back) as session,

@@ -475,10 +475,12 @@ def test_a_copied_folder_does_not_start_without_its_store_and_its_tables(
     iceberg.problem = None
     with running_engine(tmp_path / "copy", store=store) as engine:
         lsns += write_each(engine, 2, level=Tier.COMMITTED)
-    assert lsns[-1] < first_lsn_of(1), "it is not behind, so it goes on in its term"
+    assert lsns[-1] == first_lsn_of(1), "it is not behind, and goes on with what it has in a new term"
+    assert not list((tmp_path / "copy").glob("wal-put-aside-*"))
     assert iceberg.lsns["orders"] == lsns
     with away(store), running_engine(tmp_path / "copy", store=store) as engine:  # now it is where it was
-        write_all(engine, 3, level=Tier.LOCAL_DISK)
+        [lsn] = write_all(engine, 3, level=Tier.LOCAL_DISK)
+    assert lsn < first_lsn_of(2)
 
 
 def test_a_copy_of_folder_and_store_that_is_behind_its_tables_goes_on_in_a_new_term(

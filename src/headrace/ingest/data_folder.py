@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from headrace.ingest.table_history import is_of_another_history
 from headrace.model.lsn import RESERVED_AT_ONCE, last_lsn_of
 from headrace.wal.position import LogPosition
 from headrace.wal.recovery import OnWrites, Recovered, recover
-from headrace.wal.segments import CorruptLog, number_of, segment_files
+from headrace.wal.segments import CorruptLog, Segment, number_of, segment_files
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,8 @@ class Identity:
     """In the file it is called `epoch`, as it was before pipelines had epochs too."""
     place: Place | None = None
     """Where the folder was when a server last used it; None if an older version wrote it."""
+    claiming: int | None = None
+    """The term that a server was about to claim for the folder, if it did not come to write it down."""
 
 
 class OldCopy(Fenced):
@@ -94,7 +96,8 @@ class DataFolder:
         """Returns the log as it is here, or, where nothing is or it is an old copy, as object storage has it.
 
         A folder that is where it was may go on without its store. A copied or moved one may not, nor without
-        its tables: where it was made, the log may have gone on.
+        its tables: where it was made, the log may have gone on. It goes on in a new term, so that a server of
+        the folder that it was copied from is fenced off.
         """
         reached("log opening")
         identity = self._identity()
@@ -117,7 +120,7 @@ class DataFolder:
         `newest` is the last segment that was here before this process began one.
         """
         store.join(identity.log_id, identity.term)
-        store.check_owner(identity.term)
+        store.check_owner(identity.claiming or identity.term)
         mark = low_water.read_newest(store)
         if store.has_later(newest, identity.term) or (mark and mark.first_segment > newest):
             raise OldCopy(
@@ -162,17 +165,40 @@ class DataFolder:
             self._refuse_if_behind(identity, self._recover(mark), ask_tables)
         recovered = self._recover(mark, on_writes)
         mark = self._note_missing(mark, recovered, store, identity.term, is_proven)
-        if recovered.state.reserved_until + 2 * RESERVED_AT_ONCE > last_lsn_of(identity.term):
-            identity = replace(identity, term=store.claim_term())
+        is_used_up = recovered.state.reserved_until + 2 * RESERVED_AT_ONCE > last_lsn_of(identity.term)
+        if ask_tables is not None or is_used_up or identity.claiming is not None:
+            identity = self._claim(identity, mark, recovered.segments, store)
         recovered.start_term(identity.term)
         return Opened(identity, recovered, mark, is_proven)
 
+    def _claim(
+        self, identity: Identity, mark: LowWater, segments: Sequence[Segment], store: SegmentStore
+    ) -> Identity:
+        """Claims a new term for the folder, and looks once more: until the claim another server may have gone
+        on. The folder says so before, or a process that dies in between would be fenced off by its own claim.
+        """
+
+        def announce(term: int) -> None:
+            self._write(replace(identity, claiming=term))
+
+        term = store.claim_term(announce)
+        newest = segments[-1].header.number if segments else 0
+        stored = self.prove(store, replace(identity, claiming=term), newest)
+        is_longer = store.is_there(newest) and not store.has(segments[-1])
+        if is_longer or (stored is not None and stored.number > mark.number):
+            raise OldCopy(
+                f"a server in another folder went on with the log after {self.path} was copied from there",
+                fence=identity.term,
+            )
+        return replace(identity, term=term, claiming=None)
+
     def _take_over(self, store: SegmentStore, on_writes: OnWrites) -> Opened:
-        identity = Identity(store.log_id(), store.claim_term(), self._place())
+        log_id = store.log_id()
         self._put_aside()
         # Until all is here nothing says so: a process that ends on the way has to begin again.
         (self.path / _IDENTITY).unlink(missing_ok=True)
         low_water.remove_file(self.path)
+        identity = Identity(log_id, store.claim_term(), self._place())
         stored = low_water.read_newest(store)
         mark = self._complete(stored, store, identity.term)
         mark = self._record(mark, stored, store, identity.term)
@@ -307,7 +333,13 @@ class DataFolder:
         try:
             raw = json.loads((self.path / _IDENTITY).read_text())
             place = raw.get("place")
-            return Identity(str(raw["log_id"]), int(raw["epoch"]), place and _place_of(place))
+            claiming = raw.get("claiming")
+            return Identity(
+                str(raw["log_id"]),
+                int(raw["epoch"]),
+                place and _place_of(place),
+                None if claiming is None else int(claiming),
+            )
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError, AttributeError):
@@ -319,6 +351,8 @@ class DataFolder:
     def _write(self, identity: Identity) -> None:
         reached("identity writing")
         raw = {"log_id": identity.log_id, "epoch": identity.term, "place": identity.place}
+        if identity.claiming is not None:
+            raw["claiming"] = identity.claiming
         replace_file(self.path / _IDENTITY, json.dumps(raw).encode())
         reached("identity written")
 

@@ -1,7 +1,7 @@
 """The log in object storage, and who may write it.
 
     log-id                 says which log this is; never removed
-    epochs/0000000003      one for each server that ever began with an empty disk; never removed
+    epochs/0000000003      one for each term that a server ever claimed; never removed
     low-water/0000000007   says which segments are needed: see `low_water`
     wal/00000000000000000042.wal
     side/orders/00000000000000000042-00f3a9c04be1d277.wal    writes of a collection in quarantine
@@ -16,7 +16,7 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -68,11 +68,13 @@ class SegmentStore:
             )
         self._claim_all(term)
 
-    def claim_term(self) -> int:
-        """A term that nobody had before; from now on the server of the one before is fenced off."""
+    def claim_term(self, announce: Callable[[int], None] = lambda _: None) -> int:
+        """Returns a term that nobody had before; from now on the server of the one before is fenced off.
+        `announce(term)` is called before each attempt."""
         while True:
             term = max(self._terms(), default=-1) + 1
             self._claim_all(term - 1)
+            announce(term)
             with suppress(ObjectExists):
                 reached("term claiming")
                 self._objects.create(_term_path(term), _who(), "claim a term")

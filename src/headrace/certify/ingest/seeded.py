@@ -101,7 +101,7 @@ DEFECTS = (
         "folder restored",
         "old_copy_unnoticed",
         "a data folder is not compared with its store",
-        "over before any write reached",
+        "over before any write reached|the server has forgotten producer",
     ),
     Defect(
         "replaced and woken",
