@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import EndpointUnavailable, Fenced
+from headrace.ingest.cleaner import _moved
 from headrace.ingest.low_water import LowWater, LowWaterMark, read_newest
+from headrace.wal.records import SegmentHeader
+from headrace.wal.segments import Segment
 from tests.ingest.support import Store
 
 
@@ -25,6 +28,21 @@ def mark_of(tmp_path: Path, store: Store, term: int) -> LowWaterMark:
 def move(mark: LowWaterMark, number: int) -> None:
     """Gives a segment up, so that this mark is different from all others."""
     mark.move(lambda before: replace(before, given_up=(*before.given_up, number)))
+
+
+def segment(number: int) -> Segment:
+    header = SegmentHeader(0, number, 10 * number, 10 * number, 0)
+    return Segment(
+        Path(f"{number}.wal"), header, 64, 10 * number + 9, {"orders": 10 * number + 9}, None, True
+    )
+
+
+def test_the_mark_does_not_go_back_where_the_disk_has_what_the_store_knows_to_be_released() -> None:
+    """As after a start without the store: its newer mark was read when files were there already."""
+    mark = LowWater(first_segment=9, first_lsn=90, given_up=(9,))
+    for rest, expected in ((7, mark), (10, replace(mark, first_segment=10, first_lsn=100, given_up=()))):
+        moved = _moved(mark, [segment(5), segment(6)], segment(rest), {})
+        assert replace(moved, tables={}) == expected
 
 
 @pytest.mark.parametrize("is_tidied", [False, True], ids=["taken", "free again"])

@@ -197,10 +197,12 @@ def _moved(
         through = max((segment.last_lsns.get(name, 0) for segment in released), default=0)
         position = tables[name].position if name in tables else before.position
         marks[name] = TableMark(position, max(before.released, through))
+    moved = replace(mark, tables=marks)
+    if first.header.number < mark.first_segment:  # the store's mark, read late, was further than the disk
+        return moved
     return replace(
-        mark,
+        moved,
         first_segment=first.header.number,
         first_lsn=first.header.first_lsn,
-        tables=marks,
         given_up=tuple(number for number in mark.given_up if number >= first.header.number),
     )
