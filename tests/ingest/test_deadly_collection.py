@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -127,6 +128,28 @@ def test_one_that_is_killed_each_time_and_others_are_not_is_quarantined(
             write_all(engine, number, collection="a", level=Tier.COMMITTED)
         wait_until(lambda: engine.quarantine.names() == ["d"], "a quarantine")
         assert "3 times on it alone" in engine.quarantine.listed()[0].reason
+
+
+def test_a_commit_that_lands_before_the_process_is_killed_is_no_evidence_against_another_collection(
+    tmp_path: Path, iceberg: FakeIceberg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iceberg.death = CommitterKilled("it ended with -9")
+    iceberg.deadly = has("d")  # type: ignore[assignment]
+    commit = iceberg.commit
+
+    def land_and_be_killed(job: CommitJob, timeout: float) -> NoReturn:
+        commit(job, timeout)
+        raise iceberg.death
+
+    with running_engine(tmp_path, stuck=_LIMITS) as engine:
+        monkeypatch.setattr(iceberg, "commit", land_and_be_killed)
+        write_all(engine, 1, collection="d", level=Tier.OBJECT_STORAGE)
+        for number in range(3 * _LIMITS.deaths):
+            write_all(engine, number, collection="a", level=Tier.COMMITTED)
+            before = len(iceberg.jobs)
+            wait_until(lambda before=before: len(iceberg.jobs) > before + 1 or engine.quarantine.names())  # type: ignore[misc]
+        assert engine.quarantine.names() == []
+        monkeypatch.setattr(iceberg, "commit", commit)
 
 
 @pytest.mark.parametrize("names", [["a"], NAMES], ids=["one", "several"])

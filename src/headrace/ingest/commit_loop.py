@@ -250,6 +250,8 @@ class CommitLoop:
             return self._bisect(segments, names, died)
         moved = {name for name, at in outcome.items() if self._note(name, at)}
         self.commits += len(moved)
+        if moved:
+            self._stuck.survived()
         return names - moved
 
     def _bisect(self, segments: list[Segment], names: set[str], died: CommitterDied) -> set[str]:

@@ -74,6 +74,11 @@ class Stuck:
         self._streaks.pop(collection, None)
         for streak in self._streaks.values():
             streak.others_moved = True
+
+    def survived(self) -> None:
+        """Takes note that the process has committed a collection, and answered: that it died of those before
+        is evidence against them."""
+        for streak in self._streaks.values():
             streak.deaths += streak.is_unexplained
             streak.is_unexplained = False
 
