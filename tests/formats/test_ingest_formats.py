@@ -32,10 +32,12 @@ from tests.formats.flights import (
 )
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.processes, pytest.mark.parametrize("version", VERSIONS)]
+pytestmark = pytest.mark.processes
+each_version = pytest.mark.parametrize("version", VERSIONS)
 LOST = "LOST"
 
 
+@each_version
 def test_a_whole_data_folder(version: str) -> None:
     with unpacked(version, "ingest-whole") as place:
         description = _description(place)
@@ -56,6 +58,7 @@ def test_a_whole_data_folder(version: str) -> None:
             _assert_exact(url, writes)
 
 
+@each_version
 def test_a_torn_tail(version: str) -> None:
     with unpacked(version, "ingest-torn") as place:
         description = _description(place)
@@ -78,6 +81,9 @@ def test_a_torn_tail(version: str) -> None:
             _assert_committed(catalog, writes)
 
 
+@pytest.mark.parametrize(
+    "version", [pytest.param(VERSIONS[0], marks=pytest.mark.full), *VERSIONS[1:]], ids=VERSIONS
+)
 def test_a_large_state(version: str) -> None:
     with unpacked(version, "ingest-large-state") as place:
         writes = _description(place)["writes"]
@@ -102,6 +108,7 @@ def test_a_large_state(version: str) -> None:
             _assert_exact(url, [*writes, *more], {"orders", "customers", "collection_7"})
 
 
+@each_version
 def test_a_bucket_whose_servers_disk_is_lost(version: str) -> None:
     with unpacked(version, "ingest-lost-disk") as place:
         description = _description(place)

@@ -9,6 +9,7 @@ from typing import NoReturn
 import pytest
 
 from headrace.errors import EndpointUnavailable
+from headrace.ingest.engine import Engine
 from headrace.ingest.iceberg.errors import CommitterDied, CommitterKilled, CommitterSilent
 from headrace.ingest.iceberg.jobs import CommitJob
 from headrace.ingest.quarantine.stuck import StuckLimits
@@ -152,6 +153,17 @@ def test_a_commit_that_lands_before_the_process_is_killed_is_no_evidence_against
         monkeypatch.setattr(iceberg, "commit", commit)
 
 
+def await_failures(engine: Engine, more: int) -> None:
+    """Has commits tried without the pauses between them, which grow."""
+    wanted = engine.commit_failures + more
+
+    def have_failed() -> bool:
+        engine._commits.commit_now()
+        return engine.commit_failures >= wanted
+
+    wait_until(have_failed, f"{more} commits that fail")
+
+
 @pytest.mark.parametrize("names", [["a"], NAMES], ids=["one", "several"])
 def test_a_process_that_dies_of_everything_blames_nobody(
     tmp_path: Path, iceberg: FakeIceberg, names: list[str]
@@ -163,12 +175,10 @@ def test_a_process_that_dies_of_everything_blames_nobody(
         iceberg.problem = CommitterDied("it ended with -11")
         for name in names:
             write_all(engine, 2, collection=name, level=Tier.OBJECT_STORAGE)
-        before = engine.commit_failures
-        wait_until(lambda: engine.commit_failures > before + 3)
+        await_failures(engine, 4)
         assert engine.quarantine.names() == []
         iceberg.problem = EndpointUnavailable("the catalog is away")
-        before = engine.commit_failures
-        wait_until(lambda: engine.commit_failures > before + 3)
+        await_failures(engine, 4)
         assert engine.quarantine.names() == []
 
 
