@@ -143,6 +143,7 @@ def test_the_weakest_binding_decides() -> None:
 
 
 LATE = KafkaSource("localhost:9092", "orders", "latest")
+LATE_PARTITION = replace(LATE, starting_offsets='{"orders": {"0": 17, "1": -1}}')
 
 
 @pytest.mark.parametrize(
@@ -154,6 +155,7 @@ LATE = KafkaSource("localhost:9092", "orders", "latest")
         (Delivery.REWRITTEN, KAFKA, AT_LEAST, "everything is then written again"),
         (Delivery.REPEATED, OWN, AT_LEAST, "everything is then written again"),
         (Delivery.STAGED, LATE, AT_MOST, "a source then begins at its end"),
+        (Delivery.STAGED, LATE_PARTITION, AT_MOST, "a source then begins at its end"),
         (Delivery.STAGED, FormatSource("kafka"), AT_MOST, "a source then begins at its end"),
         (Delivery.STAGED, FormatSource("kafka", {"startingoffsets": "earliest"}), AT_LEAST, "written again"),
         (Delivery.STAGED, FormatSource("delta", {"startingVersion": "latest"}), AT_MOST, "at its end"),
@@ -297,15 +299,39 @@ def test_files_are_read_only_where_the_list_of_them_lasts() -> None:
 
 @pytest.mark.parametrize(
     "source",
-    [FormatSource("kafka"), FormatSource("delta", {"startingVersion": "latest"})],
+    [
+        FormatSource("kafka", {"subscribePattern": "orders.*"}),
+        FormatSource("kafka", {"assign": '{"orders": [0]}', "startingOffsets": '{"orders": {"0": -1}}'}),
+        FormatSource(
+            "kafka",
+            {
+                "subscribe": "orders",
+                "startingTimestamp": "1",
+                "startingOffsetsByTimestampStrategy": "LATEST",
+            },
+        ),
+        FormatSource("delta", {"startingVersion": "latest"}),
+    ],
 )
 def test_a_source_that_begins_at_its_end_and_does_not_keep_where(source: FormatSource) -> None:
     found = compiled(source, state="s3://bucket/state", profile=DISTRIBUTED)
     assert found.guarantee is AT_MOST
     assert "it begins at its end, and only Spark's checkpoint folder would keep where" in str(found.weakest)
     assert compiled(source).guarantee is EXACTLY
-    earliest = FormatSource("kafka", {"startingOffsets": "earliest"})
-    assert compiled(earliest, state="s3://bucket/state", profile=DISTRIBUTED).guarantee is EXACTLY
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"subscribe": "orders"},
+        {"subscribe": "orders", "startingoffsets": '{"orders": {"0": -1}}'},
+        {"subscribe": "orders", "startingTimestamp": "1"},
+        {"subscribePattern": "orders.*", "startingOffsets": "earliest"},
+    ],
+)
+def test_topics_that_begin_where_the_recovery_log_or_the_file_says(options: dict[str, str]) -> None:
+    source = FormatSource("kafka", options)
+    assert compiled(source, state="s3://bucket/state", profile=DISTRIBUTED).guarantee is EXACTLY
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,12 @@ from headrace.pipeline.settings import (
     SinkSettings,
     Source,
 )
+from headrace.pipeline.sources.kafka_starts import (
+    begins_at_end,
+    fails_on_loss,
+    keeps_start,
+    starting_offsets,
+)
 from headrace.pipeline.state_paths import is_folder
 from headrace.protocol.messages import Delivery, Durability, Survival, Validated
 
@@ -194,11 +200,12 @@ def _source(pipeline: PipelineSettings, source: Source) -> Reason:
             return Reason(link, Guarantee.EXACTLY_ONCE, "snapshots are replayed")
         case KafkaSource():
             return Reason(link, Guarantee.EXACTLY_ONCE, "offsets are replayed")
-        case FormatSource(name, options, order_by=ordered_by):
-            if _option(options, "failOnDataLoss") == "false":
+        case FormatSource(name, order_by=ordered_by):
+            if not fails_on_loss(source):
                 why = "failOnDataLoss is false: it goes on where rows are gone"
                 return Reason(link, Guarantee.AT_MOST_ONCE, why)
-            if _begins_at_the_end(source) and _is_bucket(pipeline.state_url):
+            is_lost = _is_bucket(pipeline.state_url) and not keeps_start(source)
+            if _begins_at_the_end(source) and is_lost:
                 why = "it begins at its end, and only Spark's checkpoint folder would keep where that was"
                 return Reason(link, Guarantee.AT_MOST_ONCE, why)
             guarantee, why = _FORMATS.get(name.lower(), _UNKNOWN_FORMAT)
@@ -278,17 +285,18 @@ def _profile(pipeline: PipelineSettings, settings: MaterializationSettings, deli
 def _begins_at_the_end(source: Source) -> bool:
     """Whether a query without a checkpoint leaves out what is there."""
     match source:
-        case KafkaSource(starting_offsets=start):
-            return start == "latest"
+        case KafkaSource(starting_offsets=starting):
+            return begins_at_end(starting)
         case CollectionSource():
             return False
+        case FormatSource(name, options) if name.lower() == "kafka":
+            if starting := starting_offsets(source):
+                return begins_at_end(starting)
+            return _option(options, "startingOffsetsByTimestampStrategy") == "latest"
         case FormatSource(name, options):
-            at = {"kafka": "startingOffsets", "delta": "startingVersion"}.get(name.lower(), "")
-            # For Kafka that is where Spark begins unless told.
-            return _option(options, at, "latest" if name.lower() == "kafka" else "") == "latest"
+            return name.lower() == "delta" and _option(options, "startingVersion") == "latest"
 
 
-def _option(options: Mapping[str, str], name: str, default: str = "") -> str:
+def _option(options: Mapping[str, str], name: str) -> str:
     """Spark does not look at the case of an option's name."""
-    given = {key.lower(): value.lower() for key, value in options.items()}
-    return given.get(name.lower(), default)
+    return {key.lower(): value.lower() for key, value in options.items()}.get(name.lower(), "")

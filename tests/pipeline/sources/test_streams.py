@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
@@ -31,7 +36,7 @@ from headrace.pipeline.sources.streams import (
 from headrace.wal.batches import PLACE_FIELDS
 from tests.pipeline.scenario import TABLE, Recorder, Scenario
 from tests.pipeline.scenarios import MakeScenario
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_SECONDS, wait_until
 
 
 def append(scenario: Scenario, orders: list[dict[str, Any]], columns: list[str]) -> None:
@@ -99,9 +104,24 @@ def from_the_end(settings: PipelineSettings) -> PipelineSettings:
     return replace(settings, materializations=(replace(one, bindings=(replace(binding, source=source),)),))
 
 
+def one_partition_from_the_end(settings: PipelineSettings) -> PipelineSettings:
+    (one,) = from_the_end(settings).materializations
+    (binding,) = one.bindings
+    assert isinstance(binding.source, KafkaSource)
+    source = replace(binding.source, starting_offsets=f'{{"{binding.source.topic}": {{"0": -1, "1": -1}}}}')
+    return replace(settings, materializations=(replace(one, bindings=(replace(binding, source=source),)),))
+
+
+def crash(*_: object) -> None:
+    raise ConfigError("the driver is gone")
+
+
 @pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("changed", [from_the_end, one_partition_from_the_end])
 def test_a_topic_is_read_from_where_it_ended_at_the_first_start(
-    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
+    make_scenario: MakeScenario,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: Callable[[PipelineSettings], PipelineSettings],
 ) -> None:
     """Also if that start did not get to an epoch."""
     scenario, view = make_scenario("kafka", "sqlite")
@@ -110,12 +130,9 @@ def test_a_topic_is_read_from_where_it_ended_at_the_first_start(
     scenario.written.clear()  # they were there before
 
     def run() -> Runner:
-        runner = Runner(from_the_end(scenario.settings()), Recorder())
+        runner = Runner(changed(scenario.settings()), Recorder())
         runner.run()
         return runner
-
-    def crash(*_: object) -> None:
-        raise ConfigError("the driver is gone")
 
     with monkeypatch.context() as patched:
         patched.setattr(Pipeline, "_stream", crash)
@@ -125,6 +142,60 @@ def test_a_topic_is_read_from_where_it_ended_at_the_first_start(
     scenario.write(60)
     assert not run().failures
     scenario.assert_exact(view())
+
+
+MESSAGES = Collection(
+    "orders",
+    ("/topic", "/partition", "/offset"),
+    {
+        "type": "object",
+        "required": ["topic", "partition", "offset"],
+        "properties": {
+            "topic": {"type": "string"},
+            "partition": {"type": "integer"},
+            "offset": {"type": "integer"},
+        },
+    },
+)
+
+
+@pytest.mark.usefixtures("spark")
+def test_topics_of_a_format_are_read_from_where_they_ended_at_the_first_start(
+    make_scenario: MakeScenario, kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its start is kept like that of any topic, and messages that are gone are missed before anything is."""
+    scenario, _ = make_scenario("kafka", "sqlite")
+    second = f"{scenario.topic}-2"  # the first one's name, and a partition as it seems
+    kafka_broker.create_topic(second, partitions=1)
+    scenario.data.mkdir()
+
+    def write(first: int, other: int) -> None:
+        scenario.write(first)
+        replace(scenario, topic=second).write(other)
+
+    options = {"kafka.bootstrap.servers": scenario.bootstrap, "subscribe": f"{second}, {scenario.topic}"}
+    (binding,) = scenario.settings().materializations[0].bindings
+    source = FormatSource("kafka", options, ("offset",))
+    changes: dict[str, Any] = {
+        "bindings": (replace(binding, collection=MESSAGES, source=source, rules=()),),
+        "dead_letters": None,
+    }
+    write(20, 5)
+    with monkeypatch.context() as patched:
+        patched.setattr(Pipeline, "_stream", crash)
+        with pytest.raises(ConfigError, match="the driver is gone"):
+            scenario.run(**changes)
+    write(20, 5)
+    assert sum(epoch.read for epoch in scenario.run(**changes).epochs) == 25
+    with closing(sqlite3.connect(scenario.endpoint["path"])) as database:
+        assert database.execute("SELECT count(*) FROM orders WHERE topic = ?", (second,)).fetchone() == (5,)
+    write(20, 5)
+    admin = AdminClient({"bootstrap.servers": scenario.bootstrap})
+    for removed in admin.delete_records([TopicPartition(second, 0, 11)]).values():
+        removed.result(DEADLINE_SECONDS)
+    with pytest.raises(ConfigError, match=f"topic {second} has no messages any more at 10 to 10 of part"):
+        scenario.run(**changes)
+    assert sum(epoch.read for epoch in scenario.run(accepts_loss=["view"], **changes).epochs) == 24
 
 
 def test_two_first_starts_at_once_do_not_begin_at_two_places() -> None:
@@ -157,12 +228,8 @@ def test_rows_of_one_order_have_one_last(spark: SparkSession) -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.usefixtures("spark")
-def test_a_commit_is_not_cut_where_its_files_overlap(make_scenario: MakeScenario) -> None:
-    """Of one key a file may have the first row and the file read before it the last one."""
-    scenario, view = make_scenario("collection", "sqlite")
-    scenario.is_latest = True
-    scenario.write(1)
+def write_overlapping_files(scenario: Scenario) -> None:
+    """Partitions the table, and writes one commit in which either file has the last row of a key."""
     table = Tables(embedded_catalog(scenario.data)).load("orders")
     assert table is not None
     with table.update_spec() as update:
@@ -171,6 +238,15 @@ def test_a_commit_is_not_cut_where_its_files_overlap(make_scenario: MakeScenario
     orders = [{"customer": name, "orders": 1, "cents": 5, "largest": 5, "note": note} for name, note in rows]
     scenario._append(orders)
     scenario.written += orders
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_commit_is_not_cut_where_its_files_overlap(make_scenario: MakeScenario) -> None:
+    """Of one key a file may have the first row and the file read before it the last one."""
+    scenario, view = make_scenario("collection", "sqlite")
+    scenario.is_latest = True
+    scenario.write(1)
+    write_overlapping_files(scenario)
     recorder = scenario.run()
     assert [epoch.read for epoch in recorder.epochs] == [5]
     scenario.assert_exact(view())

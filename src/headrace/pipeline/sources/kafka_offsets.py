@@ -6,6 +6,7 @@ It is done with Kafka's own client, which Spark has loaded.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,11 @@ from py4j.protocol import Py4JJavaError
 
 from headrace.errors import Transient
 from headrace.pipeline.settings import KafkaSource
+from headrace.pipeline.sources.kafka_starts import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EARLIEST, LATEST = -2, -1  # as Spark writes them
 _TIMEOUT_MS = 30_000
 _CLOSE_MS = 5_000
 _WITH_ID = " with id "
@@ -59,6 +60,22 @@ def end_offsets(spark: SparkSession, source: KafkaSource) -> dict[str, int]:
     return _offsets(spark, source, "endOffsets")
 
 
+def first_offsets(
+    spark: SparkSession, source: KafkaSource, starting: str, kept: Mapping[str, int] | None
+) -> dict[str, int]:
+    """Returns the offset that each partition begins at, where some begin at their ends.
+
+    `kept` is what this returned at the very first start; partitions that are not in it were created since.
+    """
+    ends = end_offsets(spark, source)
+    if kept is not None:
+        return {**dict.fromkeys(ends, EARLIEST), **kept}  # as Spark does with partitions that it finds later
+    if starting == "latest":
+        return ends
+    given = json.loads(starting).get(source.topic, {})
+    return {at: ends.get(at, offset) if offset == LATEST else offset for at, offset in given.items()}
+
+
 def lost_offsets(spark: SparkSession, source: KafkaSource, wanted: Mapping[str, int]) -> str:
     """Which messages are not there any more of those from certain offsets on; empty if all are."""
     firsts = _offsets(spark, source, "beginningOffsets")
@@ -68,7 +85,7 @@ def lost_offsets(spark: SparkSession, source: KafkaSource, wanted: Mapping[str, 
         for partition, start in starts.items()
         if start != LATEST and max(start, 0) < firsts[partition]
     ]
-    return f"the topic has no messages any more at {', '.join(lost)}" if lost else ""
+    return f"topic {source.topic} has no messages any more at {', '.join(lost)}" if lost else ""
 
 
 def _offsets(spark: SparkSession, source: KafkaSource, which: str) -> dict[str, int]:

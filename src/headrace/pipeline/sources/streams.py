@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial, reduce
 from typing import Any
@@ -37,11 +37,17 @@ from headrace.pipeline.settings import (
 from headrace.pipeline.sources.frames import ORDER, MakeFrame, frame_of_columns
 from headrace.pipeline.sources.json_values import frame_of_json
 from headrace.pipeline.sources.kafka_offsets import (
-    EARLIEST,
-    end_offsets,
+    first_offsets,
     isolation_level,
     lost_offsets,
     topic_incarnation,
+)
+from headrace.pipeline.sources.kafka_starts import (
+    begins_at_end,
+    fails_on_loss,
+    keeps_start,
+    starting_offsets,
+    topics_of,
 )
 from headrace.spark.sql import quote
 
@@ -146,7 +152,7 @@ def _open(
         case KafkaSource():
             return _kafka(spark, binding.source, binding.collection, limits, start, accepts_loss)
         case FormatSource():
-            return _format(spark, binding.source, binding.collection)
+            return _format(spark, binding.source, binding.collection, start, accepts_loss)
 
 
 def starts_of(opened_sources: list[OpenedSource]) -> JsonObject:
@@ -281,10 +287,8 @@ def _kafka(
     accepts_loss: bool,
 ) -> OpenedSource:
     starting = source.starting_offsets
-    if starting == "latest":
-        ends = end_offsets(spark, source)
-        # As Spark does with partitions that it finds later.
-        start = ends if start is None else {**dict.fromkeys(ends, EARLIEST), **start}
+    if begins_at_end(starting):
+        start = first_offsets(spark, source, starting, start)
         starting = json.dumps({source.topic: start})
     options = {f"kafka.{name}": value for name, value in source.options.items()}
     options |= {
@@ -299,47 +303,79 @@ def _kafka(
     stream = spark.readStream.format("kafka").options(**options).load().select("value", "partition", "offset")
     description = f"kafka topic {source.topic}"
     incarnation = cache(partial(topic_incarnation, spark, source))
-    begins = {} if starting == "earliest" else json.loads(starting).get(source.topic, {})
-
-    def lost(position: JsonObject | None, was_read: bool) -> Lost | None:
-        if position is None and not was_read and not begins:
-            return None  # it begins with what is there
-        wanted = begins if position is None else position.get(source.topic, {})
-        what = lost_offsets(spark, source, wanted)
-        return Lost(what) if what else None
-
+    lost = _lost_messages(spark, [source], starting)
     return OpenedSource(
         stream, frame_of_json(collection), description, incarnation, lost=lost, start=dict(start or {})
     )
 
 
-def _format(spark: SparkSession, source: FormatSource, collection: Collection) -> OpenedSource:
+def _lost_messages(
+    spark: SparkSession, topics: Sequence[KafkaSource], starting: str
+) -> Callable[[JsonObject | None, bool], Lost | None]:
+    """Makes `OpenedSource.lost` of topics; `starting` is where they begin, as Spark takes it."""
+    begins = {} if starting == "earliest" else json.loads(starting)
+
+    def lost(position: JsonObject | None, was_read: bool) -> Lost | None:
+        if position is None and not was_read and not begins:
+            return None  # it begins with what is there
+        wanted = begins if position is None else position
+        found = [lost_offsets(spark, topic, wanted.get(topic.topic, {})) for topic in topics]
+        what = ", and ".join(filter(None, found))
+        return Lost(what) if what else None
+
+    return lost
+
+
+def _format(
+    spark: SparkSession,
+    source: FormatSource,
+    collection: Collection,
+    start: Mapping[str, int] | None,
+    accepts_loss: bool,
+) -> OpenedSource:
     reader = spark.readStream.format(source.format).options(**dict(source.options))
     if source.schema:
         reader = reader.schema(source.schema)
+    topics = topics_of(source) if keeps_start(source) else []
+    starting = starting_offsets(source) if topics else ""
+    if begins_at_end(starting):
+        first = {
+            topic.topic: first_offsets(spark, topic, starting, _of_topic(topic, start)) for topic in topics
+        }
+        starting = json.dumps(first)
+        reader = reader.option("startingOffsets", starting)
+        start = {
+            f"{topic}-{partition}": offset
+            for topic, offsets in first.items()
+            for partition, offset in offsets.items()
+        }
+    is_told = bool(topics) and fails_on_loss(source)
+    if accepts_loss and is_told:
+        reader = reader.option("failOnDataLoss", "false")
     # A path is an option like any other; as an argument it would be given twice.
     opened = source_from_dataframe(reader.load(), collection, source.order_by, f"format {source.format}")
     return replace(
         opened,
         incarnation=partial(_what_it_reads, spark, source),
+        lost=_lost_messages(spark, topics, starting) if is_told else None,
         lists_files=source.format.lower() in FILE_FORMATS,
+        start=dict(start or {}),
     )
+
+
+def _of_topic(topic: KafkaSource, start: Mapping[str, int] | None) -> dict[str, int] | None:
+    """Selects the partitions of one topic from a start that was kept of several."""
+    if start is None:
+        return None
+    parts = [(*name.rpartition("-"), offset) for name, offset in start.items()]
+    return {partition: offset for name, _, partition, offset in parts if name == topic.topic}
 
 
 def _what_it_reads(spark: SparkSession, source: FormatSource) -> str:
     """Describes it by the options that say it: others are about how it is read, or by whom."""
+    if topics := topics_of(source):
+        return ", ".join(topic_incarnation(spark, topic) for topic in topics)
     options = {name.lower(): value for name, value in source.options.items()}
-    topics = options.get("subscribe", "").split(",")
-    if source.format.lower() == "kafka" and topics != [""]:
-        bootstrap = options.get("kafka.bootstrap.servers", "")
-        given = {
-            name.removeprefix("kafka."): value
-            for name, value in source.options.items()
-            if name.startswith("kafka.")
-        }
-        return ", ".join(
-            topic_incarnation(spark, KafkaSource(bootstrap, topic.strip(), options=given)) for topic in topics
-        )
     found = [f"{name} {options[name]}" for name in _WHAT_IS_READ if name in options]
     return ", ".join([*found, *(f"ordered by {name}" for name in source.order_by)])
 
