@@ -37,6 +37,7 @@ from headrace.spark.checkpoint import (
     CheckpointFolder,
     OffsetEntry,
     forget_first_snapshots,
+    forget_planned,
     read_folder,
     read_offsets,
     write_folder,
@@ -129,9 +130,12 @@ class Pipeline:
         assert self._folder is not None
         self._check()
         try:
-            start = self._recover(read_folder(self._folder))
+            folder = read_folder(self._folder)
+            start = self._recover(folder)
             if start.rebuilds_folder:
                 self._rebuild(self._folder, start)
+            elif self._is_cut(folder, start):
+                forget_planned(self._folder, start.done.epoch + 1)
             if start.done.epoch >= 0:
                 forget_first_snapshots(self._folder)
             self._on_recovered()
@@ -231,6 +235,20 @@ class Pipeline:
         self._lineage, self._link, self._ahead = resume.lineage, resume.done.link, resume.ahead
         self._combining = [self._combining_of(index) for index in range(len(self._opened_sources))]
         return resume
+
+    def _is_cut(self, folder: CheckpointFolder, start: ResumePlan) -> bool:
+        """Whether the epoch that Spark has planned next ends where a source must not be cut.
+
+        Nobody has begun such an epoch, since sources are checked first, so it may be planned anew.
+        """
+        planned = folder.offsets.get(start.done.epoch + 1)
+        if planned is None or start.ahead is not None:
+            return False
+        entry = OffsetEntry(planned)
+        ends = [entry.position(index) for index in range(len(entry.sources))]
+        return any(
+            end and source.is_cut(end) for source, end in zip(self._opened_sources, ends, strict=False)
+        )
 
     def _rebuild(self, folder: Path, start: ResumePlan) -> None:
         kept = [

@@ -121,6 +121,12 @@ def forget_first_snapshots(folder: Path) -> None:
                 file.unlink(missing_ok=True)
 
 
+def forget_planned(folder: Path, epoch: int) -> None:
+    """Removes an epoch that was planned and not begun, so that Spark plans it anew."""
+    for name in (f".{epoch}.crc", str(epoch)):
+        (folder / "offsets" / name).unlink(missing_ok=True)
+
+
 def write_folder(path: Path, lineage: str, done: int, offsets: Mapping[int, str]) -> None:
     """Makes the folder anew, so that Spark goes on after epoch `done`; -1: with the first.
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -250,6 +251,29 @@ def test_a_commit_is_not_cut_where_its_files_overlap(make_scenario: MakeScenario
     recorder = scenario.run()
     assert [epoch.read for epoch in recorder.epochs] == [5]
     scenario.assert_exact(view())
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_epoch_that_was_planned_before_its_table_was_partitioned(
+    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limits with which the stream was opened have cut the first partitioned commit in two."""
+    scenario, view = make_scenario("collection", "sqlite")
+    scenario.is_latest = True
+    scenario.write(1)
+    scenario.run()
+    stream = Pipeline._stream
+
+    def partition_and_stream(pipeline: Pipeline, folder: Path) -> None:
+        monkeypatch.setattr(Pipeline, "_stream", stream)
+        write_overlapping_files(scenario)
+        stream(pipeline, folder)
+
+    monkeypatch.setattr(Pipeline, "_stream", partition_and_stream)
+    recorder = scenario.run()
+    assert any("has other columns or partitions than" in state for state in recorder.states)
+    scenario.assert_exact(view())
+    assert [epoch.read for epoch in recorder.epochs] == [4]
 
 
 @pytest.mark.usefixtures("spark")

@@ -92,6 +92,8 @@ class OpenedSource:
     """Whether it keeps in Spark's checkpoint folder which files it has read, which nobody else knows."""
     start: Mapping[str, int] = field(default_factory=dict)
     """Where a topic begins that is read from its end: by partition, as found at the very first start."""
+    is_cut: Callable[[JsonObject], bool] = lambda _: False
+    """Tells whether a position is inside of what one epoch has to read as a whole."""
 
     @property
     def simple_order(self) -> tuple[str, ...] | None:
@@ -215,6 +217,7 @@ def _collection(
         lambda: opened.incarnation,
         opened.check,
         opened.lost,
+        is_cut=opened.is_cut,
     )
 
 
@@ -262,6 +265,25 @@ class _Table:
         if oldest is None or not _has_older_rows(oldest):
             return None
         return Lost(f"the snapshots before {oldest.snapshotId()} of its table have expired")
+
+    def is_cut(self, position: JsonObject) -> bool:
+        """Whether a partitioned commit has files before a position and after it, which may overlap.
+
+        An epoch is planned before `check` is called, so one that ends there may be planned by the limits of a
+        table that was not partitioned until then.
+        """
+        self._table.refresh()
+        snapshot = self._table.snapshot(int(position["snapshot_id"]))
+        if snapshot is None:
+            return False
+        new = [
+            one
+            for one in snapshot.dataManifests(self._table.io())
+            if one.snapshotId() == snapshot.snapshotId()
+        ]
+        specs = self._table.specs()
+        is_partitioned = any(specs.get(one.partitionSpecId()).isPartitioned() for one in new)
+        return is_partitioned and 0 < int(position["position"]) < sum(one.addedFilesCount() for one in new)
 
     def _has_partitions(self) -> bool:
         """Now, or when some of its files were written."""
