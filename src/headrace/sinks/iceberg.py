@@ -33,6 +33,7 @@ from headrace.sinks.contract import Epoch, Place, RowSink
 from headrace.sinks.iceberg_history import find_rollback, is_published, make_handle, prepared_as
 from headrace.sinks.iceberg_maintenance import maintain_table
 from headrace.sinks.iceberg_names import Names
+from headrace.sinks.iceberg_ownership import claim_table
 from headrace.sinks.iceberg_places import catalog_of, owner_of, read_rows, table_of, table_options
 from headrace.sinks.iceberg_rewind import Rewinding, release
 from headrace.sinks.iceberg_tables import (
@@ -41,6 +42,7 @@ from headrace.sinks.iceberg_tables import (
     ID,
     PUBLISHED_WAP_ID,
     SINK,
+    TRIES,
     WRITER,
     JavaTable,
     State,
@@ -63,8 +65,6 @@ _WAP_CONF = "spark.wap.id"
 _OF_APPENDS = {"write.wap.enabled": "true"}
 # So that the files which a merge adds hold the new rows and no others: what is done again is done from them.
 _OF_VIEWS = {f"write.{command}.mode": "merge-on-read" for command in ("merge", "update", "delete")}
-# Each time somebody else was faster, so one of a few who write at once gets through.
-_TRIES = 20
 
 
 class IcebergSink(RowSink):
@@ -200,7 +200,7 @@ class IcebergSink(RowSink):
         with self._speaking(f"publish epoch {epoch}"), self._unless_gone(epoch, handle["table"]):
             table = JavaTable(self._spark, handle["table"])
             staged_ids, candidate = [prepared_as(handle)], handle["snapshot_id"]
-            for _ in range(_TRIES):
+            for _ in range(TRIES):
                 state = table.state()
                 staged = state.snapshot(handle["snapshot_id"])
                 if self._is_settled(state, epoch, handle):
@@ -302,26 +302,21 @@ class IcebergSink(RowSink):
         return None if self._owned else read_mark(self.name, self._table, state.told(MARK))
 
     def _mark(self, table: JavaTable, owner: Owner, *, adopts: bool = False) -> None:
-        """Has the table say whose it is, and looks whether it does.
-
-        A REST catalog does not hold a change of properties alone against the state that it was built on. So
-        of two who claim a table at once there one may overwrite the other; `prepare` refuses that one.
-        """
-        for _ in range(_TRIES):
-            state = table.state()
-            found = self._owner_in(state)
-            if found == owner:
-                return
+        def owner_in(state: State) -> Owner | None:
+            if (found := self._owner_in(state)) == owner:
+                return found
             refuse_other(self.name, self._table, found, owner, adopts=adopts)
             if not adopts:
                 self._refuse_key(state)
             if self._names.last_fence(state) > self._fence:
                 raise Fenced(f"sink {self.name}: another coordinator has started since, and claims the table")
-            said = {MARK: owner.encode()}
-            if adopts and state.told(self._names.keys) is not None:
-                said[self._names.keys] = json.dumps(self._keys)
-            adopts = not table.swap(state, None, said) and adopts
-        raise EndpointUnavailable(f"sink {self.name}: {self._table} changes too often to be claimed")
+            return found
+
+        def properties(state: State) -> dict[str, str]:
+            is_kept = not adopts or state.told(self._names.keys) is None
+            return {} if is_kept else {self._names.keys: json.dumps(self._keys)}
+
+        claim_table(table, owner, owner_in, properties)
 
     def _refuse_rows_of_others(self) -> None:
         found = self._owner_in(JavaTable(self._spark, self._table).state())

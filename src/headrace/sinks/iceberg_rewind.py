@@ -14,6 +14,7 @@ from headrace.sinks.iceberg_tables import (
     ID,
     REWOUND,
     SINK,
+    TRIES,
     WRITER,
     JavaTable,
     State,
@@ -24,8 +25,6 @@ from headrace.sinks.openings import replaced
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_TRIES = 20
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Rewinding:
 
     def _go_back(self, epoch: int, start_of: Callable[[State], int | None], deleted: str | None) -> None:
         """On a branch of its own, which main gets if nothing has come to main meanwhile."""
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             state = self.table.state()
             if self.names.last_fence(state) > self.fence:
                 raise replaced(self.names.sink)

@@ -24,6 +24,8 @@ REWOUND = "headrace.rewound"
 """In the summary of a snapshot that took back all epochs after this one."""
 WAP_ID = "wap.id"
 PUBLISHED_WAP_ID = "published-wap-id"
+TRIES = 20
+"""Of a change. Each time somebody else was faster, so one of a few who write at once gets through."""
 _CONFLICT = "org.apache.iceberg.exceptions.CommitFailedException"
 
 
@@ -111,11 +113,13 @@ class JavaTable:
         without: Collection[str] = (),
         dropped: Collection[str] = (),
         tags: Mapping[str, int] | None = None,
+        tag_age_ms: int | None = None,
     ) -> bool:
         """Main gets this snapshot, and the table these properties, at once.
 
         False if the table is not as in `state` any more. `without` are properties, and `dropped` branches,
-        that go; `tags` are new ones, with their snapshots. No snapshot: main stays where it is.
+        that go; `tags` are set, with their snapshots, and expire at this age. No snapshot: main stays where
+        it is. A REST catalog compares branches and tags that are set, and no properties.
         """
         from py4j.protocol import Py4JJavaError
 
@@ -127,7 +131,9 @@ class JavaTable:
         for branch in dropped:
             builder = builder.removeRef(branch)
         for tag, tagged in (tags or {}).items():
-            reference = self._jvm.org.apache.iceberg.SnapshotRef.tagBuilder(tagged).build()
+            reference = (
+                self._jvm.org.apache.iceberg.SnapshotRef.tagBuilder(tagged).maxRefAgeMs(tag_age_ms).build()
+            )
             builder = builder.setRef(tag, reference)
         try:
             self.java.operations().commit(state.base, builder.build())
