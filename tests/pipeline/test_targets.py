@@ -12,6 +12,7 @@ from adbc_driver_postgresql import dbapi
 from headrace.errors import ConfigError, EndpointError, HeadraceError
 from headrace.model.ownership import Mode, Owner, Target
 from headrace.pipeline.runtime_checkpoint import RuntimeCheckpoint
+from headrace.pipeline.state_paths import open_recovery_log
 from headrace.pipeline.targets import Asked, AskedTarget, SinkTarget, TargetRules
 from headrace.testing.runtime import combine
 from tests.pipeline.scenario import COLLECTION, Scenario
@@ -191,6 +192,24 @@ def test_another_materialization(make_scenario: MakeScenario) -> None:
     assert combine(COLLECTION, view()) == combine(COLLECTION, scenario.good + scenario.good)
     with pytest.raises(HeadraceError, match="is written by materialization 'other'"):
         scenario.run()
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_place_that_nobody_can_take_over_is_refused_before_anything_is_changed(
+    make_scenario: MakeScenario,
+) -> None:
+    """Its epochs have the numbers of those that would come, whatever a person says."""
+    scenario, _ = make_scenario("collection", "sqlite")
+    place = scenario.folder / "lake"
+    scenario.connector, scenario.sinks = "", {"lake": {"format": "parquet"}}
+    scenario.targets = {"lake": {"location": place.as_uri()}}
+    scenario.write(30)
+    scenario.run()
+    before = sorted(place.rglob("*"))
+    with pytest.raises(EndpointError, match=r"has epochs of materialization 'view'.*move them away"):
+        scenario.run(name="other", adopts=["other"])
+    assert sorted(place.rglob("*")) == before
+    assert open_recovery_log(scenario.settings(), "other").read().fence == 0
 
 
 @pytest.mark.full  # the rule is tried above, and SQLite in the test before

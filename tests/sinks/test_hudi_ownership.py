@@ -76,7 +76,12 @@ def test_another_materialization_key_or_mode_is_refused(world: World) -> None:
         claimed(world, "value")
     with pytest.raises(EndpointError, match="table is written as a view, and would be as appended rows"):
         claimed(world)
-    with pytest.raises(SchemaError, match="has rows by the key id, and the key is now value: choose another"):
+    before = paths(world)
+    refused = "has rows by the key id, and the key is now value: choose another"
+    with pytest.raises(SchemaError, match=refused):
+        world.sink("value").refuse_start(mine, adopts=True)
+    assert paths(world) == before
+    with pytest.raises(SchemaError, match=refused):
         claimed(world, "value", adopts=True)
     assert world.sink("id").inspect().owner == mine
     claimed(world, "id", writer="other", adopts=True)

@@ -99,9 +99,12 @@ def test_another_key_or_mode_is_refused_and_a_person_may_adopt_it(world: World) 
 def test_a_table_of_the_version_before_gets_a_mark(world: World) -> None:
     write(world, world.sink(), 0, k1=10)
     assert world.sink().inspect() == Target(True, has_rows=True)
-    same_name = world.view(name="dead")
-    with pytest.raises(SchemaError, match=r'by the key \[\], and the key is now \["id"\]'):
-        same_name.claim(replace(VIEW, materialization="view"))
+    same_name, before = world.view(name="dead"), world.table.metadata_location
+    for refuse in (same_name.refuse_start, same_name.claim):
+        with pytest.raises(SchemaError, match=r'by the key \[\], and the key is now \["id"\]'):
+            refuse(replace(VIEW, materialization="view"))
+    assert world.table.metadata_location == before
+    same_name.refuse_start(replace(VIEW, materialization="view"), adopts=True)
     assert world.sink().inspect().owner is None
     for lineage in ("lineage-1", "lineage-2"):
         ours = replace(APPENDS, materialization="view", lineage=lineage)

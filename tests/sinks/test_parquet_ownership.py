@@ -116,8 +116,12 @@ def test_another_materialization_or_key_is_refused_unless_a_person_adopts_it(wor
 def test_a_place_is_not_taken_over_with_the_epochs_of_another(world: World, rows: Rows) -> None:
     """Those of the new owner would have the same numbers."""
     world.run(world.claim(), rows(0))
-    other = replace(world.place, writer="other")
-    with pytest.raises(EndpointError, match=r"has epochs of materialization 'mine'.*move them away"):
+    other, before = replace(world.place, writer="other"), world.paths()
+    refused = r"has epochs of materialization 'mine'.*move them away"
+    with pytest.raises(EndpointError, match=refused):
+        ParquetSink("orders", other).refuse_start(other.owner(""), adopts=True)
+    assert world.paths() == before
+    with pytest.raises(EndpointError, match=refused):
         world.claim(other, adopts=True)
     assert world.owner() == world.place.owner("a")
 

@@ -144,6 +144,8 @@ class Recovery:
         planned = str(recovered.plan.get("lineage", ""))
         lineage = asked.lineage(logged, planned)
         TargetRules(self.name, logged, lineage, is_new, self.forgets, self.adopts).check(asked)
+        for sink in self.row_sinks:
+            sink.refuse_start(adopts=self.adopts)
         if asked.endpoint is not None or not self.keeps_checkpoints:
             resume = plan_resume(self.name, planned, logged, asked.endpoint, folder, self._link_of)
             check_definition(self.name, resume.ahead, self.definition)

@@ -83,6 +83,9 @@ class BindingSink(Sink):
     def inspect(self) -> Target | None:
         return self._sink.inspect()
 
+    def refuse_start(self, *, adopts: bool) -> None:
+        self._sink.refuse_start(self.place.owner(""), adopts=adopts)
+
     def claim(self, lineage: str, *, adopts: bool) -> None:
         self._sink.claim(self.place.owner(lineage), adopts=adopts)
 

@@ -167,6 +167,13 @@ class RowSink(Sink):
         """
         return None
 
+    def refuse_start(self, owner: Owner, *, adopts: bool = False) -> None:
+        """Refuses what `start` and `claim` would refuse, `owner_conflict` apart, and touches nothing.
+
+        Called after `inspect` and before `start`, with the same `adopts` as `claim`, so that a refusal comes
+        before any change. The owner's lineage is left out.
+        """
+
     def claim(self, owner: Owner, *, adopts: bool = False) -> None:
         """Has the place say whose it is, in something that lives and dies with it; `inspect` reads it.
 

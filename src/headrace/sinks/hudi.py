@@ -83,6 +83,11 @@ class HudiSink(RowSink):
             owner = None if self._place.owned else read_owner(self._table)
             return Target(True, self._has_rows(), owner)
 
+    def refuse_start(self, owner: Owner, *, adopts: bool = False) -> None:  # noqa: ARG002
+        with self._speaking("tell its key"):
+            if self._table.exists():
+                self._refuse_keys()  # which nobody's word changes
+
     def claim(self, owner: Owner, *, adopts: bool = False) -> None:
         if self._place.owned:
             return
@@ -91,7 +96,7 @@ class HudiSink(RowSink):
                 self._claimed = owner
                 return
             refuse_other(self.name, self._table.path, read_owner(self._table), owner, adopts=adopts)
-            self._refuse_keys()  # which nobody's word changes
+            self._refuse_keys()
             claim_table(self.name, self._table, owner, adopts=adopts)
 
     def start(self, decided: int | None, handle: JsonObject | None, fence: int) -> None:

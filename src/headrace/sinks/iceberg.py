@@ -160,6 +160,11 @@ class IcebergSink(RowSink):
             state = table.state()
             return Target(True, table.has_rows(state), self._owner_in(state))
 
+    def refuse_start(self, owner: Owner, *, adopts: bool = False) -> None:  # noqa: ARG002
+        with self._speaking("look by what key it has rows"):
+            if not adopts and (table := self._find()) is not None:
+                self._refuse_key(table.state())
+
     def claim(self, owner: Owner, *, adopts: bool = False) -> None:
         if self._owned:
             return

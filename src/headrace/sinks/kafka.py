@@ -110,6 +110,9 @@ class KafkaSink(RowSink):
         owner = None if self._is_shared else read_owner(self._options, topic)
         return Target(True, topic.has_messages, owner)
 
+    def refuse_start(self, owner: Owner, *, adopts: bool = False) -> None:  # noqa: ARG002
+        self._refuse_timeouts()
+
     def claim(self, owner: Owner, *, adopts: bool = False) -> None:
         if self._is_shared:
             return

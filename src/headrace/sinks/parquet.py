@@ -62,6 +62,10 @@ class ParquetSink(RowSink):
         # A place that several may write to has a folder for each.
         return replace(found, owner=None) if self._layout.place.owned else found
 
+    def refuse_start(self, owner: Owner, *, adopts: bool = False) -> None:
+        if adopts:
+            self._layout.is_taken_over(self.name, self.inspect(), owner)
+
     def claim(self, owner: Owner, *, adopts: bool = False) -> None:
         if not self._layout.place.owned:
             self._rows.claim(owner, adopts=adopts)
