@@ -266,6 +266,33 @@ def test_a_key_that_the_table_says_is_never_null(world: World) -> None:
     assert (world.state(), world.branches()) == ([(1, 10)], [])
 
 
+def test_a_rewind_takes_no_rows_of_the_owner_before(world: World) -> None:
+    """A person has adopted them; the sink of another materialization may have the same name."""
+    for writer, rows in (("one", world.rows(k1=10)), ("two", world.rows(k2=20))):
+        sink = world.view(writer=writer)
+        sink.start(None, None, 1)
+        sink.commit(0, sink.prepare(an_epoch(0), rows))
+    for go_back in (sink.refuse_rewind, sink.rewind):
+        with pytest.raises(ConfigError, match="since others have written to it"):
+            go_back(-1)
+    assert world.state() == [(1, 10), (2, 20)]
+
+
+def test_a_rewind_deletes_no_rows_of_the_owner_before(world: World) -> None:
+    """Of appended rows a column tells the epoch, and not who has written it."""
+    for epoch, writer in enumerate(("on/e", "two", "two")):
+        sink = world.sink(writer)
+        sink.start(None, None, 1)
+        rows = world.rows(k1=10 + epoch).selectExpr("*", f"{epoch}L AS epoch")
+        sink.commit(epoch, sink.prepare(an_epoch(epoch), rows))
+    for go_back in (sink.refuse_rewind, sink.rewind):
+        with pytest.raises(ConfigError, match="since it has later epochs of on/e from before it was taken"):
+            go_back(-1)
+    assert world.values() == [10, 11, 12]
+    sink.rewind(1)
+    assert world.values() == [10, 11]
+
+
 def test_a_rewind_goes_back_to_the_snapshot_of_an_epoch(world: World) -> None:
     first = world.publish(0, k1=10, k2=20)
     second = world.publish(1, k1=11)

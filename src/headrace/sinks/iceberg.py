@@ -242,22 +242,21 @@ class IcebergSink(RowSink):
         """Appended rows are found by the column that tells their epoch, and deleted. A view goes back to the
         snapshot of that epoch, which must not have expired."""
         with self._speaking(f"go back to epoch {epoch}"):
-            if not self._exists():
+            if (rewinding := self._rewinding()) is None:
                 return
-            self._refuse_rows_of_others()
             if self._keys:
-                self._rewinding().roll_back(epoch)
+                rewinding.roll_back(epoch)
             else:
-                self._rewinding().delete_after(epoch, self._epoch_column(epoch))
+                rewinding.delete_after(epoch, self._epoch_column(epoch))
 
     def refuse_rewind(self, epoch: int) -> None:
         with self._speaking(f"go back to epoch {epoch}"):
-            if not self._exists():
+            if (rewinding := self._rewinding()) is None:
                 return
-            self._refuse_rows_of_others()
             if self._keys:
-                self._rewinding().refuse(epoch)
+                rewinding.refuse(epoch)
             else:
+                rewinding.refuse_deletion(epoch)
                 self._epoch_column(epoch)
 
     def current(self) -> DataFrame | None:
@@ -290,8 +289,12 @@ class IcebergSink(RowSink):
             if self._exists():
                 yield from maintain_table(self._spark, self._load(), age, kept, has_deletes=bool(self._keys))
 
-    def _rewinding(self) -> Rewinding:
-        return Rewinding(self._spark, self._load(), self._names, self._fence, self._own_rows)
+    def _rewinding(self) -> Rewinding | None:
+        """None if there is no table; refuses one that has the rows of another materialization."""
+        if (table := self._find()) is None:
+            return None
+        refuse_rows_of_others(self.name, self._table, self._owner_in(table.state()), self._writer)
+        return Rewinding(self._spark, table, self._names, self._fence, self._own_rows)
 
     def _take_over(self, table: JavaTable, decided: int | None) -> State:
         """Says in the table who started last."""
@@ -322,10 +325,6 @@ class IcebergSink(RowSink):
             return {} if is_kept else {self._names.keys: json.dumps(self._keys)}
 
         claim_table(table, owner, owner_in, properties)
-
-    def _refuse_rows_of_others(self) -> None:
-        found = self._owner_in(JavaTable(self._spark, self._table).state())
-        refuse_rows_of_others(self.name, self._table, found, self._writer)
 
     def _append(self, rows: DataFrame, wap_id: str, summary: Mapping[str, str]) -> None:
         writer = rows.writeTo(self._table)

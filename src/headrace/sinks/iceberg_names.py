@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from headrace.model.checkpoints import JsonObject, to_json
@@ -14,6 +14,7 @@ from headrace.sinks.iceberg_tables import CHECKPOINT, EPOCH, ID, REWOUND, SINK, 
 
 PREFIX = "headrace-"
 """What all that we stage is called by."""
+_EPOCHS = "headrace.epoch/"
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Names:
     @property
     def epoch(self) -> str:
         """The property that tells the last epoch."""
-        return f"headrace.epoch/{self._own}"
+        return f"{_EPOCHS}{self._own}"
 
     @property
     def checkpoint(self) -> str:
@@ -85,6 +86,20 @@ class Names:
     def last_epoch(self, state: State) -> int:
         return int(state.told(self.epoch) or -1)
 
+    def others_after(self, state: State, epoch: int) -> list[str]:
+        """The other materializations that have written later epochs; properties outlive snapshots."""
+        writers = {
+            unquote(name.split("/")[1])
+            for name, last in state.properties().items()
+            if name.startswith(_EPOCHS) and int(last) > epoch
+        }
+        return sorted(writers - {self.writer})
+
+    def has_written(self, snapshot: Any) -> bool:
+        """Whether a snapshot is ours: of an epoch, or of a rewind."""
+        summary = snapshot.summary()
+        return (summary.get(WRITER), summary.get(SINK)) == (self.writer, self.sink)
+
     def epoch_of(self, snapshot: Any) -> int | None:
         """None if a snapshot is not ours."""
         return self._number(snapshot, EPOCH)
@@ -95,8 +110,5 @@ class Names:
         return self._number(snapshot, EPOCH) if rewound is None else rewound
 
     def _number(self, snapshot: Any, entry: str) -> int | None:
-        summary = snapshot.summary()
-        if summary.get(WRITER) != self.writer or summary.get(SINK) != self.sink:
-            return None
-        found = summary.get(entry)
+        found = snapshot.summary().get(entry) if self.has_written(snapshot) else None
         return None if found is None else int(found)

@@ -42,7 +42,19 @@ class Rewinding:
 
         What staged them stays in the table's history, so that nobody can publish it once more.
         """
+        self.refuse_deletion(epoch)
         self._go_back(epoch, lambda state: state.main, f"{column} > {epoch} AND {self.own_rows}")
+
+    def refuse_deletion(self, epoch: int) -> None:
+        """What `delete_after` would: a column tells the epochs of rows, and not whose they are."""
+        if self.own_rows != "true":
+            return
+        if others := self.names.others_after(self.table.state(), epoch):
+            raise ConfigError(
+                f"{self.table.name} cannot go back to epoch {epoch}, since it has later epochs of "
+                f"{', '.join(others)} from before it was taken over, which would be lost: restore the "
+                "endpoint as it was, or start under another name with another table"
+            )
 
     def roll_back(self, epoch: int) -> None:
         """A view. Main gets a snapshot that it never had, so that nobody takes it for where it was before."""
@@ -118,7 +130,7 @@ class Rewinding:
             if not is_whole:
                 raise ConfigError(
                     f"{self.table.name} cannot go back to epoch {epoch}, since its snapshot has expired: "
-                    "materialize into another table, or remove this one and start from the beginning"
+                    "restore the endpoint as it was, or start under another name with another table"
                 )
         while later and self.names.epoch_of(later[-1]) is None:
             later.pop()
@@ -130,13 +142,11 @@ class Rewinding:
     def _refuse_others(self, snapshots: list[Any], epoch: int) -> None:
         for snapshot in snapshots:
             is_empty = snapshot.summary().get("changed-partition-count") in (None, "0")
-            is_ours = (
-                self.names.epoch_of(snapshot) is not None or snapshot.summary().get(SINK) == self.names.sink
-            )
-            if not is_ours and not is_empty and snapshot.operation() != "replace":
+            if not self.names.has_written(snapshot) and not is_empty and snapshot.operation() != "replace":
                 raise ConfigError(
                     f"{self.table.name} cannot go back to epoch {epoch}, since others have written to it "
-                    f"(snapshot {snapshot.snapshotId()}), which would be lost: materialize into another table"
+                    f"(snapshot {snapshot.snapshotId()}), which would be lost: restore the endpoint as it "
+                    "was, or start under another name with another table"
                 )
 
     def _last(self, state: State, epoch: int) -> Any:

@@ -40,6 +40,9 @@ class State:
         value: str | None = self.base.properties().get(name)
         return value
 
+    def properties(self) -> dict[str, str]:
+        return dict(self.base.properties())
+
     @property
     def main(self) -> int | None:
         """The snapshot that readers see."""
