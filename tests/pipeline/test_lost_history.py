@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from headrace.errors import ConfigError
 from headrace.ingest.iceberg.settings import embedded_catalog
 from headrace.ingest.iceberg.tables import Tables
+from headrace.pipeline.connector_sink import ConnectorSink
 from headrace.pipeline.state_paths import open_recovery_log
 from headrace.testing.runtime import combine
 from tests.pipeline.scenario import COLLECTION, Scenario, in_order
@@ -78,6 +80,24 @@ def test_snapshots_have_expired(make_scenario: MakeScenario, tmp_path: Path) -> 
     scenario.write(20)
     scenario.run()
     scenario.assert_exact(view())
+
+
+def test_snapshots_have_expired_and_only_opening_tells_where_the_endpoint_stands(
+    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = ConnectorSink.ask
+    monkeypatch.setattr(ConnectorSink, "ask", lambda sink: replace(ask(sink), runtime_checkpoints=None))
+    scenario, view = make_scenario("collection", "sqlite")
+    for _ in range(2):
+        scenario.write(20)
+    expire_all_but_the_last(scenario)
+    with pytest.raises(ConfigError, match=r"from the beginning, and the snapshots before \d+ of its table"):
+        scenario.run()
+    assert view() == []
+    del scenario.written[:20]
+    scenario.run(accepts_loss=["view"])
+    scenario.assert_exact(view())
+    assert len(open_recovery_log(scenario.settings(), "view").read().plan["accepted_losses"]) == 1
 
 
 @pytest.mark.full  # the test above has the order, and tests/pipeline/sources/test_lag.py reads offsets

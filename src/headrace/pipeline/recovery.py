@@ -99,6 +99,8 @@ class Recovery:
         self._refuse_undone(recovered, min((one.epoch for one in endpoint or ()), default=logged.epoch))
         resume = plan_resume(self.name, recovered.plan["lineage"], logged, endpoint, folder, self._link_of)
         check_definition(self.name, resume.ahead, self.definition)
+        if self.keeps_checkpoints and asked.endpoint is None:  # only opening has told where it stands
+            self._refuse_lost(resume.done, was_read=logged.epoch >= 0)
         for sink in self.row_sinks:
             sink.claim(resume.lineage, adopts=self.adopts)
         if resume.moves_log:
@@ -149,6 +151,7 @@ class Recovery:
         if asked.endpoint is not None or not self.keeps_checkpoints:
             resume = plan_resume(self.name, planned, logged, asked.endpoint, folder, self._link_of)
             check_definition(self.name, resume.ahead, self.definition)
+            self._refuse_rewind(resume)
             self._refuse_lost(resume.done, was_read=logged.epoch >= 0)
         return lineage
 
@@ -203,9 +206,7 @@ class Recovery:
     def _move_log(self, resume: ResumePlan) -> None:
         log.warning("materialization %r: %s", self.name, resume.moves_log)
         done = resume.done
-        if resume.is_rewound:
-            for sink in self._rewindable():
-                sink.refuse_rewind(done.epoch)
+        self._refuse_rewind(resume)
         moved = {**self.log.plan, "lineage": resume.lineage}
         # Recorded first: if we die when only some sinks are rewound, the next start rewinds the others.
         self.coordinator.move_to(
@@ -213,6 +214,11 @@ class Recovery:
         )
         if resume.is_rewound:
             self._rewind_sinks(done.epoch)
+
+    def _refuse_rewind(self, resume: ResumePlan) -> None:
+        if resume.is_rewound:
+            for sink in self._rewindable():
+                sink.refuse_rewind(resume.done.epoch)
 
     def _rewind_sinks(self, epoch: int) -> None:
         """Rewinds all sinks to the epoch that the log was moved to, and records when they are there."""
@@ -238,10 +244,14 @@ class Recovery:
         return None if raw is None else self._checkpoint(raw, where)
 
     def _had_rows(self, committed: Mapping[str, RuntimeCheckpoint | None], last: int) -> dict[str, int]:
-        """Finds the last epoch up to `last` that brought rows to sinks that stand before it."""
+        """Finds the last epoch up to `last` that brought rows to sinks that stand before it.
+
+        Where the log does not tell that any more, it is the last epoch of all that did: a sink that does not
+        have its rows either has lost some.
+        """
         behind = [name for name, checkpoint in committed.items() if checkpoint and checkpoint.epoch < last]
         behind += [sink.name for sink in self.row_sinks if sink.can_tell and committed[sink.name] is None]
-        if not behind:
+        if not behind or last < 0:
             return {}
         found = {
             name: decision.epoch
@@ -251,7 +261,7 @@ class Recovery:
         }
         # However long ago that was.
         known = {name: epoch for name, (epoch, _) in last_rows(self.log.read().decision).items()}
-        return {name: epoch for name, epoch in known.items() if name in behind and epoch <= last} | found
+        return {name: epoch for name, epoch in known.items() if name in behind} | found
 
     def _refuse_undone(self, recovered: Recovered, last: int) -> None:
         """Refuses a sink whose last rows somebody has taken back with means of its own."""

@@ -123,8 +123,8 @@ def _version(table: Table, epoch: int) -> int:
     version = next((found for found, at in _epochs(table) if at <= epoch), None)
     if version is None:
         raise EndpointError(
-            f"the log of {table.root.url} does not go back to epoch {epoch}: materialize the view anew, in "
-            "another table"
+            f"the log of {table.root.url} does not go back to epoch {epoch}: restore the endpoint as it was, "
+            "or start under another name with another table"
         )
     return version
 
@@ -132,7 +132,7 @@ def _version(table: Table, epoch: int) -> int:
 def _cannot_restore(table: Table, epoch: int, version: int, why: str) -> EndpointError:
     return EndpointError(
         f"{table.root.url} cannot go back to epoch {epoch}, which is its version {version}: {why}; "
-        "materialize the view anew, in another table"
+        "restore the endpoint as it was, or start under another name with another table"
     )
 
 

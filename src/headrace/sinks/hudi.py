@@ -289,7 +289,8 @@ class HudiSink(RowSink):
         if self._place.is_view or not self._place.epoch:
             raise ConfigError(
                 f"sink {self.name}: {self._table.path} cannot go back to epoch {epoch}, since Hudi does not "
-                "keep what a row was before: remove the table, or materialize into another one"
+                "keep what a row was before: restore the endpoint as it was, or start under another name "
+                "with another table"
             )
 
     def _refuse_known(self, epoch: int) -> None:

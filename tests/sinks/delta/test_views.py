@@ -38,7 +38,9 @@ def test_a_view_whose_history_is_gone_is_not_restored(folder_world: World, pairs
         (log / f"{version:020}.json").unlink()
     sink = folder_world.sink(keys=("key",))
     for go_back in (sink.refuse_rewind, sink.rewind):
-        with pytest.raises(EndpointError, match="does not go back to epoch 1: materialize the view anew"):
+        with pytest.raises(
+            EndpointError, match="does not go back to epoch 1: restore the endpoint as it was"
+        ):
             go_back(1)
 
 
