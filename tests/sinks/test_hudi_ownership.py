@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.errors import EndpointError, SchemaError
+from headrace.errors import ConfigError, EndpointError, SchemaError
 from headrace.model.ownership import Owner, Target
 from headrace.sinks.hudi import HudiSink
 from headrace.sinks.hudi_tables import HudiTable
@@ -156,3 +156,14 @@ def test_a_mark_that_cannot_be_read_is_named(world: World) -> None:
         world.sink("id").inspect()
     mark.write_text("")
     assert world.sink("id").inspect().owner is None
+
+
+def test_a_rewind_takes_no_rows_of_the_owner_before(world: World) -> None:
+    """A person has adopted them; rows tell their epoch, and not who has written them."""
+    for number, writer in enumerate(("on/e", "two")):
+        sink = claimed(world, writer=writer, adopts=True)
+        sink.commit(0, sink.prepare(an_epoch(0), world.rows(0, **{f"k{number}": number})))
+    for go_back in (sink.refuse_rewind, sink.rewind):
+        with pytest.raises(ConfigError, match="since it has later epochs of on/e from before it was taken"):
+            go_back(-1)
+    assert world.state() == [(0, 0), (1, 1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties
@@ -17,7 +18,7 @@ from headrace.objects import NoSuchObject
 from headrace.sinks.columns import arrow_type
 from headrace.sinks.contract import Place
 from headrace.sinks.delta_reading import data_files
-from headrace.sinks.delta_table import Table, Tables
+from headrace.sinks.delta_table import Table, Tables, app_of
 from headrace.sinks.file_reading import read_file
 from headrace.sinks.staging import Attempt
 from headrace.sinks.standard_sql import quoted, text
@@ -72,6 +73,7 @@ def _staged_rows(
 
 def take_back(place: Place, table: Table, epoch: int, properties: CommitProperties) -> None:
     """Removes what later epochs brought, in the commit that also says so."""
+    _refuse_others(place, table, epoch)
     before = table.delta.version()
     if not place.is_view:
         table.delta.delete(_later_than(place, table, epoch), commit_properties=properties)
@@ -85,6 +87,7 @@ def take_back(place: Place, table: Table, epoch: int, properties: CommitProperti
 
 def refuse_taking_back(place: Place, tables: Tables, table: Table, epoch: int) -> None:
     """What `take_back` would refuse, by what is there now."""
+    _refuse_others(place, table, epoch)
     if not place.is_view:
         _later_than(place, table, epoch)
     elif epoch >= 0:
@@ -96,6 +99,24 @@ def refuse_taking_back(place: Place, tables: Tables, table: Table, epoch: int) -
                     store.size(file["path"], "look for a file")
                 except NoSuchObject:
                     raise _cannot_restore(table, epoch, version, f"{file['path']} is not there") from None
+
+
+def _refuse_others(place: Place, table: Table, epoch: int) -> None:
+    """Refuses to remove rows that another materialization wrote before the table was taken over.
+
+    Rows tell their epoch, and not whose they are. The log tells it, as far back as it goes.
+    """
+    if place.owned:
+        return
+    own = f"{app_of(place.writer)}/"
+    told = [entry for entry in _commits(table) if entry.get("epoch", -1) > epoch]
+    others = {unquote(one["writer"].split("/")[1]) for one in told if not one["writer"].startswith(own)}
+    if others:
+        raise EndpointError(
+            f"{table.root.url} cannot go back to epoch {epoch}, since it has later epochs of "
+            f"{', '.join(sorted(others))} from before it was taken over, which would be lost: restore the "
+            "endpoint as it was, or start under another name with another table"
+        )
 
 
 def _later_than(place: Place, table: Table, epoch: int) -> str:
@@ -138,8 +159,15 @@ def _cannot_restore(table: Table, epoch: int, version: int, why: str) -> Endpoin
 
 def _epochs(table: Table) -> Iterator[tuple[int, int]]:
     """Versions after which the table had an epoch and none later, the last first."""
+    for told in _commits(table):
+        if told["writer"] == table.own and "epoch" in told:
+            yield told["version"], told["epoch"]
+
+
+def _commits(table: Table) -> Iterator[JsonObject]:
+    """What writers of ours have told of their commits, with the version of each; the last first."""
     for entry in table.delta.history():
         known = entry.get("headrace")
         told = json.loads(known) if isinstance(known, str) else known
-        if told and told.get("writer") == table.own and "epoch" in told:
-            yield entry["version"], told["epoch"]
+        if told and told.get("writer"):
+            yield {**told, "version": entry["version"]}

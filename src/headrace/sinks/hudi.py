@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import quote as percent_encoded
+from urllib.parse import unquote as percent_decoded
 
 import pyarrow as pa
 
@@ -167,7 +168,7 @@ class HudiSink(RowSink):
         with self._speaking(f"go back to epoch {epoch}"):
             if not self._table.exists() or self._last(self._table)[0] <= epoch:
                 return
-            self._refuse_view(epoch)
+            self._refuse_going_back(epoch)
             kept = {"epoch": epoch, "checkpoint": self._checkpoint_of(epoch), "rewound": True}
             later = f"{quote(self._place.epoch)} > {epoch} AND {self._own_rows}"
             options = {
@@ -187,7 +188,7 @@ class HudiSink(RowSink):
     def refuse_rewind(self, epoch: int) -> None:
         with self._speaking(f"go back to epoch {epoch}"):
             if self._table.exists() and self._last(self._table)[0] > epoch:
-                self._refuse_view(epoch)
+                self._refuse_going_back(epoch)
 
     def current(self) -> DataFrame | None:
         with self._speaking("be read"):
@@ -285,12 +286,22 @@ class HudiSink(RowSink):
             *(quote(name) for name in rows.columns if not name.startswith(_META) and name != ROW)
         )
 
-    def _refuse_view(self, epoch: int) -> None:
+    def _refuse_going_back(self, epoch: int) -> None:
         if self._place.is_view or not self._place.epoch:
             raise ConfigError(
                 f"sink {self.name}: {self._table.path} cannot go back to epoch {epoch}, since Hudi does not "
                 "keep what a row was before: restore the endpoint as it was, or start under another name "
                 "with another table"
+            )
+        if self._place.owned:
+            return
+        told = [told for _, metadata in self._table.commits() for told in told_in(metadata)]
+        writers = {percent_decoded(name.split("/")[1]) for name, said in told if said["epoch"] > epoch}
+        if others := sorted(writers - {self._place.writer}):
+            raise ConfigError(
+                f"sink {self.name}: {self._table.path} cannot go back to epoch {epoch}, since it has later "
+                f"epochs of {', '.join(others)} from before it was taken over, which would be lost: restore "
+                "the endpoint as it was, or start under another name with another table"
             )
 
     def _refuse_known(self, epoch: int) -> None:

@@ -173,3 +173,19 @@ def test_who_was_replaced_claims_nothing(folder_world: World, rows: Rows) -> Non
     with pytest.raises(Fenced, match="another coordinator has started since"):
         late.claim(replace(APPENDS, lineage="lineage-0"))
     assert mark(folder_world) == APPENDS.encode()
+
+
+@pytest.mark.parametrize("owner", [APPENDS, VIEW])
+def test_a_rewind_takes_no_rows_of_the_owner_before(
+    folder_world: World, rows: Rows, pairs: Pairs, owner: Owner
+) -> None:
+    """A person has adopted them; rows tell their epoch, and not who has written them."""
+    world, is_view = folder_world, owner.mode is Mode.VIEW
+    for writer, key in (("one", 1), ("two", 2)):
+        sink = claimed(world, replace(owner, materialization=writer), adopts=True)
+        sink.commit(0, sink.prepare(an_epoch(0), pairs({key: key}) if is_view else rows(key, 1)))
+    before = world.view() if is_view else world.values()
+    for going_back in (sink.refuse_rewind, sink.rewind):
+        with pytest.raises(EndpointError, match="since it has later epochs of one from before it was taken"):
+            going_back(-1)
+    assert (world.view() if is_view else world.values()) == before
