@@ -261,6 +261,38 @@ def test_a_lost_log_is_not_made_anew_where_a_sink_was_about_to_commit_its_first_
         assert_sink_exact(scenario, place)
 
 
+def test_a_start_with_an_older_log_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the right log has decided is still staged, and is committed when that log is back."""
+    scenario = Scenario(tmp_path, "", {})
+    places = [ParquetPlace(scenario, "broken"), ParquetPlace(scenario, "whole")]
+    scenario.write(60)
+    scenario.run()
+    old, right = scenario.state.with_name("old"), scenario.state.with_name("right")
+    shutil.copytree(scenario.state, old)
+    scenario.write(60)
+    commit = BindingSink.commit
+
+    def failing(self: BindingSink, epoch: int, handle: JsonObject) -> None:
+        if self.name.startswith("broken"):
+            raise EndpointError("its folder is not there any more")
+        commit(self, epoch, handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BindingSink, "commit", failing)
+        with pytest.raises(EndpointError, match="its folder is not there"):
+            scenario.run()
+    scenario.state.rename(right)
+    old.rename(scenario.state)
+    for _ in range(3):  # each start would have a higher fence
+        with pytest.raises(ConfigError, match=r"whole\.orders has epoch 1, and the recovery log ends with 0"):
+            scenario.run()
+    shutil.rmtree(scenario.state)
+    right.rename(scenario.state)
+    scenario.run()
+    for place in places:
+        assert_sink_exact(scenario, place)
+
+
 @pytest.mark.full
 def test_an_endpoint_that_was_restored_takes_the_sinks_back(make_scenario: MakeScenario) -> None:
     scenario, view = make_scenario("collection", "sqlite")

@@ -124,18 +124,16 @@ class Recovery:
                 where = f"materialization {self.name!r}, endpoint"
                 endpoint = [self._checkpoint(raw, where) for raw in validated.runtime_checkpoints or (START,)]
             targets = asked_targets(self.name, self.bindings, validated)
-        sinks = [found for sink in self.row_sinks if (found := self._ask_sink(sink)) is not None]
-        return Asked(endpoint, targets, sinks)
-
-    def _ask_sink(self, sink: BindingSink) -> SinkTarget | None:
-        """Asks a sink what it has; what another materialization has committed there is not compared."""
-        target = sink.inspect()
-        is_others = target is not None and target.owner and target.owner.materialization != self.name
-        committed = None if is_others else self._in_sink(sink)
-        if target is None:
-            return None
-        where = f"sink {sink.name}, {sink.place.location},"
-        return SinkTarget(where, target, sink.place.owner(""), committed)
+        sinks, committed = [], {}
+        for sink in self.row_sinks:
+            target = sink.inspect()
+            # What another materialization has committed there is not compared.
+            is_others = target is not None and target.owner and target.owner.materialization != self.name
+            committed[sink.name] = None if is_others else self._in_sink(sink)
+            if target is not None:
+                where = f"sink {sink.name}, {sink.place.location},"
+                sinks.append(SinkTarget(where, target, sink.place.owner(""), committed[sink.name]))
+        return Asked(endpoint, targets, sinks, committed)
 
     def _refuse(self, asked: Asked, recovered: Recovered, folder: CheckpointFolder, *, is_new: bool) -> str:
         """Refuses what cannot be right, as far as that is known before sinks are started.
@@ -151,6 +149,9 @@ class Recovery:
         if asked.endpoint is not None or not self.keeps_checkpoints:
             resume = plan_resume(self.name, planned, logged, asked.endpoint, folder, self._link_of)
             check_definition(self.name, resume.ahead, self.definition)
+            if not recovered.rewinds:
+                dead = None if self.forgets or logged.epoch >= 0 else self._in_dead_letters()
+                self._compare(recovered, logged, asked.endpoint, asked.committed, dead=dead)
             self._refuse_rewind(resume)
             self._refuse_lost(resume.done, was_read=logged.epoch >= 0)
         return lineage
@@ -185,15 +186,29 @@ class Recovery:
         self, recovered: Recovered, logged: RuntimeCheckpoint, endpoint: Sequence[RuntimeCheckpoint] | None
     ) -> Sequence[RuntimeCheckpoint] | None:
         committed = self._in_sinks()
+        # An endpoint that was rolled back takes the sinks along: they need no more than it has.
+        had_rows = self._had_rows(committed, min(one.epoch for one in (logged, *(endpoint or ()))))
+        dead = self._in_dead_letters() if logged.epoch < 0 else None
+        return self._compare(recovered, logged, endpoint, committed, had_rows, dead)
+
+    def _compare(
+        self,
+        recovered: Recovered,
+        logged: RuntimeCheckpoint,
+        endpoint: Sequence[RuntimeCheckpoint] | None,
+        committed: Mapping[str, RuntimeCheckpoint | None],
+        had_rows: Mapping[str, int] | None = None,
+        dead: RuntimeCheckpoint | None = None,
+    ) -> Sequence[RuntimeCheckpoint] | None:
+        """Before the start, `had_rows` is left out: until then sinks lack what is only decided."""
         return reconcile_sinks(
             self.name,
-            recovered.plan["lineage"],
+            recovered.plan.get("lineage", ""),
             logged,
             endpoint,
             committed,
-            # An endpoint that was rolled back takes the sinks along: they need no more than it has.
-            had_rows=self._had_rows(committed, min(one.epoch for one in (logged, *(endpoint or ())))),
-            dead=self._in_dead_letters() if logged.epoch < 0 else None,
+            had_rows=had_rows,
+            dead=dead,
             went_back=recovered.went_back and self.dead_letters is not None,
             link_of=self._link_of,
         )

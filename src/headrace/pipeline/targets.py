@@ -7,8 +7,8 @@ again, or it may have rows of which no checkpoint tells.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from headrace.errors import ConfigError
 from headrace.model.materializations import Binding
@@ -61,6 +61,8 @@ class Asked:
     targets: Sequence[AskedTarget] = ()
     """The connector's targets, as far as it says."""
     sinks: Sequence[SinkTarget] = ()
+    committed: Mapping[str, RuntimeCheckpoint | None] = field(default_factory=dict)
+    """What readers see of each sink, as `Sink.committed` tells it; None of one that is another's."""
 
     def lineage(self, logged: RuntimeCheckpoint, planned: str) -> str:
         """The lineage of the epochs that come: the log's, or that of what is there if the log is new."""
