@@ -74,6 +74,7 @@ def _decode(table: HudiTable, name: str, text: str) -> Owner:
         return Owner.decode(text)
     except ValueError:
         raise EndpointError(
-            f"{table.path} does not say whose it is: its note .hoodie/headrace/{_FOLDER}/{name} is {text!r}; "
-            "remove it, or write to another table"
+            f"{table.path} does not say whose it is: its note .hoodie/headrace/{_FOLDER}/{name} is {text!r}, "
+            "which a later version may have written: remove it once nobody else writes there, or write to "
+            "another table"
         ) from None

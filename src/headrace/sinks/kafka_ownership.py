@@ -67,8 +67,8 @@ def _owner(options: TopicOptions, topic: Topic, mark: _Mark) -> Owner | None:
     except ValueError:
         raise EndpointError(
             f"topic {options.topic!r} does not say whose it is: under the key {_key(topic).decode()!r} topic "
-            f"{options.checkpoints!r} has {mark.value!r}; send a record with this key and no value, or write "
-            "to another topic"
+            f"{options.checkpoints!r} has {mark.value!r}, which a later version may have written: once "
+            "nobody else writes there, send a record with this key and no value, or write to another topic"
         ) from None
 
 

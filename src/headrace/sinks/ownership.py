@@ -19,8 +19,8 @@ def read_mark(name: str, where: str, mark: str | None) -> Owner | None:
         return Owner.decode(mark)
     except ValueError:
         raise EndpointError(
-            f"sink {name}: {where} does not say whose it is: its {MARK} is {mark!r}; remove that, or write "
-            "to another table"
+            f"sink {name}: {where} does not say whose it is: its {MARK} is {mark!r}, which a later "
+            "version may have written: remove that once nobody else writes there, or write to another table"
         ) from None
 
 
