@@ -25,6 +25,9 @@ _MAX_PRECISION = 38
 MOST_SCHEMA_BYTES = 1 << 20
 """Limit of an Arrow schema as an IPC message, and of a JSON schema as text."""
 
+# Any more do not fit, so they are not looked at one by one.
+_MOST_COLUMNS = MOST_SCHEMA_BYTES // 32
+
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
@@ -33,8 +36,11 @@ def storable(collection: str, schema: pa.Schema, current: pa.Schema | None = Non
 
     A column that has only nulls, and so no type, takes the type that the current schema has for it.
     """
+    if len(schema) > _MOST_COLUMNS:
+        _refuse_size(collection, schema)
     if current is not None:
-        schema = pa.schema([_typed_like(field, current) for field in schema])
+        known = _by_name(current)
+        schema = pa.schema([_typed_like(field, known) for field in schema])
     if not schema.names:
         raise SchemaError(f"collection {collection!r}: the schema has no columns: write at least one")
     _refuse_names(collection, schema)
@@ -50,12 +56,11 @@ def evolve(collection: str, current: pa.Schema, incoming: pa.Schema) -> pa.Schem
     """`current` if such data fits as it is, else the narrowest wider schema that holds both."""
     if current.equals(incoming):
         return current
-    arriving = storable(collection, incoming, current)
+    arriving = _by_name(storable(collection, incoming, current))
     fields = []
     for field in current:
-        if field.name in arriving.names:
-            joined = _join(collection, field.name, field.type, arriving.field(field.name).type)
-            fields.append(field.with_type(joined))
+        if (other := arriving.pop(field.name, None)) is not None:
+            fields.append(field.with_type(_join(collection, field.name, field.type, other.type)))
         else:
             if not field.nullable:
                 raise SchemaError(
@@ -63,7 +68,7 @@ def evolve(collection: str, current: pa.Schema, incoming: pa.Schema) -> pa.Schem
                     "and the write does not have it: send it in every write"
                 )
             fields.append(field)
-    fields += [field.with_nullable(True) for field in arriving if field.name not in current.names]
+    fields += [field.with_nullable(True) for field in arriving.values()]
     wider = pa.schema(fields)
     if wider.equals(current):
         return current
@@ -89,8 +94,9 @@ class Adapter:
     ) -> None:
         self._collection = collection
         self.schema = schema
+        names = set(schema.names)
         for field in incoming:
-            if not may_drop and field.name not in schema.names:
+            if not may_drop and field.name not in names:
                 self._refuse(field.name, "is not in the collection's schema, which has to be widened first")
         self._required = [index for index, field in enumerate(schema) if not field.nullable]
         self._sources = [incoming.get_field_index(field.name) for field in schema]
@@ -141,9 +147,14 @@ def collection_schema(collection: Collection) -> pa.Schema:
     return storable(collection.name, pa.schema(fields))
 
 
-def _typed_like(field: pa.Field, current: pa.Schema) -> pa.Field:
-    known = pt.is_null(field.type) and field.name in current.names
-    return field.with_type(current.field(field.name).type) if known else field
+def _by_name(schema: pa.Schema) -> dict[str, pa.Field]:
+    """A schema makes a list of all its names each time that it is asked for one."""
+    return {field.name: field for field in schema}
+
+
+def _typed_like(field: pa.Field, known: dict[str, pa.Field]) -> pa.Field:
+    other = known.get(field.name) if pt.is_null(field.type) else None
+    return field if other is None else field.with_type(other.type)
 
 
 def _paths(fields: Iterable[pa.Field], parents: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

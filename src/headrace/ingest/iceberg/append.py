@@ -61,9 +61,8 @@ class Try(Transaction):
         """Lets the table hold a collection's rows; the schema to write them with."""
         current = columns_of(collection, self._table)
         wider = evolve(collection, current, schema)
-        changed = [
-            field for field in wider if field.name not in current.names or field != current.field(field.name)
-        ]
+        known = {field.name: field for field in current}
+        changed = [field for field in wider if field.name not in known or field != known[field.name]]
         names = [field.name for field in self.schema.fields]
         absent = [field.with_nullable(True) for field in PLACE_FIELDS if field.name not in names]
         if changed or absent:
