@@ -30,6 +30,8 @@ pub struct Limits {
     pub unsynced_bytes: u64,
     /// A stream waits while this many ranges of LSNs, of 16 bytes each, wait to be announced.
     pub ranges: usize,
+    /// Of all streams together. Once half of it is taken, a stream waits while it has more than its share of that half.
+    pub all_ranges: usize,
     /// A state that is large (many producers) is written down only when the log has grown by this many times its size
     /// since the last one; a small one at the start of every segment.
     pub state_share: u64,
@@ -47,6 +49,7 @@ impl Default for Limits {
             waiting_bytes: 256 << 20,
             unsynced_bytes: 64 << 20,
             ranges: 1 << 20,
+            all_ranges: 32 << 20,
             state_share: 4,
             reserved_at_once: RESERVED_AT_ONCE,
         }

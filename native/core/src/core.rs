@@ -196,6 +196,15 @@ impl Core {
         )
     }
 
+    /// Why no stream may be opened that resumes, and so has to be told of what was written before.
+    pub fn refuse_resume(&self) -> Result<(), Refusal> {
+        if self.shared.sequencer.has_all_ranges() {
+            let reason = "too many writes of all clients wait to be announced: resume later";
+            return Err(Refusal::ServerUnavailable(reason.into()));
+        }
+        Ok(())
+    }
+
     /// The schema under which writes of a collection are kept; the same for the same content.
     pub fn schema(&self, collection: &str, message: &[u8]) -> Arc<Schema> {
         let key: SchemaKey = (collection.into(), message.into());

@@ -23,6 +23,8 @@ pub(crate) struct Sequencer {
     pub work: Condvar,
     /// Of what waits for the disk, as the state has it; read without its lock.
     waiting_bytes: AtomicU64,
+    /// Of LSNs that wait to be announced, those of all streams.
+    ranges: AtomicUsize,
     is_refusing: AtomicBool,
     is_backed_up: AtomicBool,
     waiting_streams: Mutex<Vec<Arc<Waiting>>>,
@@ -71,6 +73,7 @@ impl Sequencer {
             state: Mutex::new(state),
             work: Condvar::new(),
             waiting_bytes: AtomicU64::new(0),
+            ranges: AtomicUsize::new(0),
             is_refusing: AtomicBool::new(false),
             is_backed_up: AtomicBool::new(false),
             waiting_streams: Mutex::default(),
@@ -191,11 +194,36 @@ impl Sequencer {
     /// gets more than its share of that half, so that those who are quick leave room for those who are not.
     pub fn has_its_share(&self, unsynced_bytes: u64) -> bool {
         let half = self.limits.waiting_bytes / 2;
-        if self.waiting_bytes() <= half {
-            return false;
+        self.waiting_bytes() > half && unsynced_bytes > half / self.count_streams() as u64
+    }
+
+    /// The same for ranges of LSNs that wait to be announced.
+    pub fn has_its_ranges(&self, ranges: usize) -> bool {
+        let half = self.limits.all_ranges / 2;
+        self.ranges.load(Relaxed) > half && ranges > half / self.count_streams()
+    }
+
+    /// Whether no stream may bring ranges with it.
+    pub fn has_all_ranges(&self) -> bool {
+        self.ranges.load(Relaxed) >= self.limits.all_ranges
+    }
+
+    /// A stream has another number of ranges.
+    pub fn ranges_changed(&self, before: usize, now: usize) {
+        if now >= before {
+            self.ranges.fetch_add(now - before, Relaxed);
+            return;
         }
-        let streams = self.waiting_streams.lock().len().max(1);
-        unsynced_bytes > half / streams as u64
+        let gone = before - now;
+        let all = self.ranges.fetch_sub(gone, Relaxed);
+        let half = self.limits.all_ranges / 2;
+        if all > half && all - gone <= half {
+            self.wake_streams();
+        }
+    }
+
+    fn count_streams(&self) -> usize {
+        self.waiting_streams.lock().len().max(1)
     }
 
     pub fn waiting_bytes(&self) -> u64 {

@@ -95,11 +95,13 @@ impl Stream {
         let listener = crate::sync::Arc::new(Listener::new(committed));
         listener.want(outbox.wanted());
         listener.signal.raise(HURRY);
+        let ranges = outbox.ranges();
+        core.sequencer().ranges_changed(0, ranges);
         let stream = Arc::new(Stream {
             id,
             producer,
             is_unknown: AtomicBool::new(is_unknown),
-            ranges: AtomicUsize::new(outbox.ranges()),
+            ranges: AtomicUsize::new(ranges),
             outbox: Mutex::new(outbox),
             listener,
             unsynced: Mutex::default(),
@@ -290,10 +292,18 @@ impl Stream {
     fn tell(&self, change: impl FnOnce(&mut Outbox)) {
         let mut outbox = self.outbox.lock();
         change(&mut outbox);
-        self.ranges.store(outbox.ranges(), Relaxed);
+        self.note_ranges(&outbox);
         self.listener.want(outbox.wanted());
         drop(outbox);
         self.listener.signal.raise(HURRY);
+    }
+
+    /// Counts what waits to be announced, and says whether it has become less.
+    fn note_ranges(&self, outbox: &Outbox) -> bool {
+        let now = outbox.ranges();
+        let before = self.ranges.swap(now, SeqCst);
+        self.core.sequencer().ranges_changed(before, now);
+        now < before
     }
 
     /// Why nothing is accepted from this stream now.
@@ -308,8 +318,12 @@ impl Stream {
     /// Why the stream must not be read now, in the words that its client hears.
     pub fn must_wait(&self) -> Option<Arc<str>> {
         let limits = &self.core.sequencer().limits;
-        if self.ranges.load(Relaxed) > limits.ranges {
+        let ranges = self.ranges.load(Relaxed);
+        if ranges > limits.ranges {
             return Some("too many writes wait to be announced: read the acknowledgements".into());
+        }
+        if self.core.sequencer().has_its_ranges(ranges) {
+            return Some("too many writes of all clients wait to be announced".into());
         }
         if let Some(reason) = self.core.sequencer().backed_up() {
             return Some(reason);
@@ -424,10 +438,10 @@ impl Stream {
             &self.listener.committed,
             self.core.wall_us(),
         );
-        let ranges = outbox.ranges();
+        let has_fewer = self.note_ranges(&outbox);
         self.listener.want(outbox.wanted());
         drop(outbox);
-        if self.ranges.swap(ranges, SeqCst) > self.core.sequencer().limits.ranges {
+        if has_fewer {
             self.room.wake();
         }
         self.counters.acks.fetch_add(announcement.rows, Relaxed);
@@ -467,5 +481,12 @@ impl Stream {
     /// What its client has said of the stream.
     pub fn options(&self) -> &StreamOptions {
         &self.options
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let ranges = self.ranges.load(Relaxed);
+        self.core.sequencer().ranges_changed(ranges, 0);
     }
 }

@@ -309,6 +309,7 @@ impl LogConfig {
                 ranges: self.ranges,
                 state_share: self.state_share,
                 reserved_at_once: self.reserved_at_once,
+                ..Limits::default()
             },
             files: Box::new(DiskFiles::new(hooks, defects)),
             clock: match self.clock_file {

@@ -144,6 +144,69 @@ fn a_stream_waits_while_too_many_writes_are_not_announced() {
 }
 
 #[test]
+fn many_streams_together_remember_so_many_writes_that_are_not_announced() {
+    const ALL: usize = 100;
+    let limits = Limits {
+        all_ranges: ALL,
+        ..never_by_itself()
+    };
+    let log = open(Options {
+        limits,
+        ..Options::default()
+    });
+    let mut seqs = [0; 9];
+    let streams: Vec<_> = (0..9)
+        .map(|number| log.open_stream(&format!("till {number}")))
+        .collect();
+    log.synced_write();
+    let wait = "too many writes of all clients wait to be announced";
+    while streams.iter().any(|stream| stream.must_wait().is_none()) {
+        for (stream, seq) in streams.iter().zip(&mut seqs) {
+            if stream.must_wait().is_none() {
+                *seq += 2;
+                write_on(stream, &log.schema, *seq - 1).unwrap(); // in turn, so that no two are neighbours
+            }
+        }
+    }
+    let all = seqs.iter().sum::<u64>() as usize / 2;
+    assert!((ALL / 2..ALL).contains(&all), "{all}");
+    assert!(
+        streams
+            .iter()
+            .all(|one| one.must_wait().as_deref() == Some(wait))
+    );
+    // One that has little may write, and one that resumes brings what it wrote before.
+    assert_eq!(log.stream().must_wait(), None);
+    let resumed: Vec<_> = (0..9)
+        .map_while(|number| {
+            log.core.refuse_resume().ok()?;
+            let mut options = stream_options("orders", &format!("till {number}"));
+            options.resume_after = Some(0);
+            Some(log.core.open_stream(options).0)
+        })
+        .collect();
+    assert!(resumed.len() < 9);
+    let refusal = log.core.refuse_resume().unwrap_err().to_string();
+    assert_eq!(
+        refusal,
+        "too many writes of all clients wait to be announced: resume later"
+    );
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| block_on(streams[0].room()));
+        drop(resumed);
+        log.core.refuse_resume().unwrap();
+        log.await_durable(log.core.last_lsn());
+        let last = log.core.last_lsn();
+        log.core.uploaded(1, last);
+        log.core.committed("orders", last, None);
+        streams[1..]
+            .iter()
+            .for_each(|stream| drop(stream.announce()));
+        waiting.join().unwrap().unwrap();
+    });
+}
+
+#[test]
 fn a_stream_waits_for_its_own_bytes_and_others_do_not() {
     let limits = Limits {
         unsynced_bytes: 5_000,

@@ -190,6 +190,10 @@ impl Session {
     }
 
     async fn open(&mut self, options: Options) -> Result<(), Refusal> {
+        if options.resume_after.is_some() {
+            let refused = self.server.core.refuse_resume();
+            refused.map_err(|refusal| Refusal::of_log(&refusal))?;
+        }
         let (stream, greeting) = self.server.core.open_stream(StreamOptions {
             collection: self.collection.as_str().into(),
             producer: options.producer.clone(),
