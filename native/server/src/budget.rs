@@ -15,7 +15,8 @@ pub struct Budget {
 /// Bytes that are taken; given back when it is dropped.
 #[derive(Debug)]
 pub struct Room {
-    _permit: OwnedSemaphorePermit,
+    of: Arc<Semaphore>,
+    units: u32,
     bytes: usize,
 }
 
@@ -23,6 +24,34 @@ impl Room {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
+
+    /// Takes so many bytes more, if they are free.
+    pub fn grow(&mut self, bytes: usize) -> bool {
+        let units = units_of(self.bytes + bytes);
+        let Ok(permit) = self.of.try_acquire_many(units - self.units) else {
+            return false;
+        };
+        permit.forget();
+        (self.units, self.bytes) = (units, self.bytes + bytes);
+        true
+    }
+
+    /// Gives so many bytes back.
+    pub fn shrink(&mut self, bytes: usize) {
+        let units = units_of(self.bytes - bytes);
+        self.of.add_permits((self.units - units) as usize);
+        (self.units, self.bytes) = (units, self.bytes - bytes);
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.of.add_permits(self.units as usize);
+    }
+}
+
+fn units_of(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
 }
 
 /// For what messages unpack to. What a stream holds for as long as it lasts is apart from what passes: nobody
@@ -61,29 +90,28 @@ impl Budget {
 
     /// Waits its turn. Who asks for more than there will ever be gets all of it.
     pub async fn reserve(&self, bytes: usize) -> Option<Room> {
-        let units = self.units_of(bytes).min(self.units as u32);
-        let permit = Arc::clone(&self.room)
-            .acquire_many_owned(units)
-            .await
-            .ok()?;
-        Some(Room {
-            _permit: permit,
-            bytes,
-        })
+        let units = units_of(bytes).min(self.units as u32);
+        self.room.acquire_many(units).await.ok()?.forget();
+        Some(self.taken(units, bytes))
     }
 
     pub fn try_reserve(&self, bytes: usize) -> Option<Room> {
-        let permit = Arc::clone(&self.room)
-            .try_acquire_many_owned(self.units_of(bytes))
-            .ok()?;
-        Some(Room {
-            _permit: permit,
-            bytes,
-        })
+        let units = units_of(bytes);
+        self.room.try_acquire_many(units).ok()?.forget();
+        Some(self.taken(units, bytes))
     }
 
-    fn units_of(&self, bytes: usize) -> u32 {
-        u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
+    /// A room of no bytes, which may grow.
+    pub fn nothing(&self) -> Room {
+        self.taken(0, 0)
+    }
+
+    fn taken(&self, units: u32, bytes: usize) -> Room {
+        Room {
+            of: Arc::clone(&self.room),
+            units,
+            bytes,
+        }
     }
 }
 

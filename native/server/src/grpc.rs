@@ -8,9 +8,9 @@ use crate::repr::grouped;
 /// A flag for compression, and the length of the message.
 pub const FRAME_BYTES: usize = 5;
 
-/// A smaller piece of a message is copied to those before it, since each takes memory besides its bytes and keeps
-/// what came together with it.
-const SMALL_PIECE: usize = 1 << 10;
+/// A smaller piece is copied to others of its kind if it has to wait, since each takes memory besides its bytes and
+/// keeps what came together with it: of a frame that is as large as any, nearly 64 KiB.
+const SMALL_PIECE: usize = 8 << 10;
 const GATHERED: usize = 16 << 10;
 
 /// What a message may have besides its data.
@@ -36,7 +36,7 @@ pub struct Deframer {
 impl Deframer {
     pub fn push(&mut self, data: Bytes) {
         self.held += data.len();
-        if data.len() >= SMALL_PIECE || self.pieces.is_empty() {
+        if data.len() >= SMALL_PIECE || self.held == data.len() {
             self.gather();
             self.pieces.extend((!data.is_empty()).then_some(data));
             return;
@@ -44,6 +44,15 @@ impl Deframer {
         self.small.extend_from_slice(&data);
         if self.small.len() >= GATHERED {
             self.gather();
+        }
+    }
+
+    /// Has what is here wait for more.
+    pub fn settle(&mut self) {
+        if self.small.is_empty() && self.held < SMALL_PIECE {
+            for piece in self.pieces.drain(..) {
+                self.small.extend_from_slice(&piece);
+            }
         }
     }
 
@@ -179,10 +188,24 @@ mod tests {
         for at in 0..wire.len() - 1 {
             deframer.push(wire.slice(at..=at));
             assert!(deframer.next(message.len()).unwrap().is_none());
+            deframer.settle();
         }
         assert!(deframer.pieces.len() < 100);
         deframer.push(wire.slice(wire.len() - 1..));
         assert_eq!(deframer.next(message.len()).unwrap().unwrap(), message);
+    }
+
+    #[test]
+    fn a_small_piece_that_waits_does_not_keep_what_came_with_it() {
+        let came = Bytes::from(vec![0; 64 << 10]);
+        let mut deframer = Deframer::default();
+        deframer.push(came.slice(..3));
+        assert!(!came.is_unique());
+        deframer.settle();
+        deframer.push(came.slice(3..6));
+        assert!(came.is_unique());
+        assert_eq!(deframer.next(1000).unwrap().unwrap(), "");
+        assert_eq!(deframer.held(), 1);
     }
 
     #[test]

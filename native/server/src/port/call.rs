@@ -39,8 +39,14 @@ pub async fn serve(
 ) {
     match request.uri().path() {
         DO_EXCHANGE => exchange(caller, request, respond).await,
-        health::CHECK => health::check(respond, caller.server.is_ready()).await,
-        health::WATCH => health::watch(respond, Arc::clone(&caller.server)).await,
+        health::CHECK => {
+            drop(request);
+            health::check(respond, caller.server.is_ready()).await;
+        }
+        health::WATCH => {
+            drop(request);
+            health::watch(respond, Arc::clone(&caller.server)).await;
+        }
         _ => caller.proxy.forward(request, respond).await,
     }
 }

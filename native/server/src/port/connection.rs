@@ -16,7 +16,7 @@ use super::proxy::Proxy;
 use super::windows::Windows;
 
 const LARGEST_FRAME: u32 = 64 << 10;
-const LARGEST_HEADERS: u32 = 64 << 10;
+const LARGEST_HEADERS: u32 = 16 << 10;
 /// Of answers that wait for a client to read them, for each call.
 const MOST_UNSENT: usize = 256 << 10;
 /// Of what frames take besides their data while they are not read. A small write is about 150 bytes, may come in a
@@ -79,8 +79,9 @@ pub async fn serve(
                 Some(Err(_)) | None => return,
             },
             () = windows.changed() => {
-                connection.set_target_window_size(windows.of_connection());
-                windows.told();
+                let window = windows.of_connection();
+                connection.set_target_window_size(window);
+                windows.told(window);
                 // Fails while the client has not acknowledged the change before; the next one says both.
                 let _ = connection.set_initial_window_size(windows.of_stream());
             }

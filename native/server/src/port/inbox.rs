@@ -9,7 +9,7 @@ use h2::RecvStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::windows::{Kept, Windows};
+use super::windows::{Kept, Parked, Windows};
 use crate::budget::{Part, Parts, Room};
 use crate::grpc::Deframer;
 use crate::refusal::Refusal;
@@ -17,6 +17,9 @@ use crate::refusal::Refusal;
 /// So long somebody waits for room for a message before it is refused, and so long a message may take to come for
 /// which there is no room.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What came while the stream waited is given back in parts of this size, and not for each message of it.
+const RELEASED_AT_ONCE: usize = 32 << 10;
 
 /// Why there are no more messages.
 #[derive(Debug)]
@@ -34,8 +37,17 @@ impl From<Refusal> for Ended {
     }
 }
 
+/// How what the client sends has ended.
+#[derive(Clone, Copy)]
+enum End {
+    Done,
+    Gone,
+}
+
 pub struct Inbox {
     body: RecvStream,
+    /// Once no more comes.
+    ended: Option<End>,
     frames: Deframer,
     most_bytes: usize,
     parts: Arc<Parts>,
@@ -60,6 +72,7 @@ impl Inbox {
     ) -> Self {
         Self {
             body,
+            ended: None,
             frames: Deframer::default(),
             most_bytes,
             parts,
@@ -74,27 +87,69 @@ impl Inbox {
     /// The next message. The one before it must have been done with.
     pub async fn next(&mut self) -> Result<Bytes, Ended> {
         self.done();
+        if self.unreleased > self.frames.held() + RELEASED_AT_ONCE {
+            self.release();
+        }
         loop {
             if let Some(message) = self.frames.next(self.most_bytes)? {
                 return Ok(message);
             }
-            self.release();
-            self.make_room().await?;
-            let data = match &self.turn {
-                None => self.body.data().await,
-                Some((_, until)) => timeout_at(*until, self.body.data())
-                    .await
-                    .map_err(|_| no_room())?,
-            };
-            match data {
-                Some(Ok(data)) => {
-                    self.kept.windows().note(data.len());
-                    self.unreleased += data.len();
-                    self.frames.push(data);
+            match self.ended {
+                None => {}
+                Some(End::Gone) => return Err(Ended::Gone),
+                Some(End::Done) if self.frames.is_empty() => return Err(Ended::Done),
+                Some(End::Done) => {
+                    return Err(Refusal::config("the stream ended inside of a message").into());
                 }
-                Some(Err(_)) => return Err(Ended::Gone),
-                None if self.frames.is_empty() => return Err(Ended::Done),
-                None => return Err(Refusal::config("the stream ended inside of a message").into()),
+            }
+            self.release();
+            if !self.kept.set(self.unreleased) {
+                self.make_room().await?;
+                continue;
+            }
+            self.frames.settle();
+            match &self.turn {
+                None => self.receive().await,
+                Some((_, until)) => {
+                    let until = *until;
+                    timeout_at(until, self.receive())
+                        .await
+                        .map_err(|_| no_room())?
+                }
+            };
+        }
+    }
+
+    /// Takes what comes next, and says how much that is.
+    async fn receive(&mut self) -> usize {
+        match self.body.data().await {
+            Some(Ok(data)) => {
+                let bytes = data.len();
+                self.kept.windows().note(bytes);
+                self.unreleased += bytes;
+                self.frames.push(data);
+                return bytes;
+            }
+            Some(Err(_)) => self.ended = Some(End::Gone),
+            None => self.ended = Some(End::Done),
+        }
+        0
+    }
+
+    /// Waits for something else than a message. What comes meanwhile, at most a window of it, is taken out of HTTP/2's
+    /// buffer, where each frame would take memory that no budget counts, and does not hold up other streams.
+    pub async fn hold<T>(&mut self, wait: impl Future<Output = T>) -> T {
+        let mut parked: Option<Parked> = None;
+        tokio::pin!(wait);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut wait => return done,
+                bytes = self.receive(), if self.ended.is_none() => {
+                    self.frames.settle();
+                    let windows = self.kept.windows();
+                    parked.get_or_insert_with(|| Parked::new(windows)).add(bytes);
+                }
             }
         }
     }
@@ -104,12 +159,6 @@ impl Inbox {
         self.rooms.clear();
         self.turn = None;
         self.covered = 0;
-    }
-
-    /// Nothing is read any more.
-    pub fn close(&mut self) {
-        self.done();
-        self.frames = Deframer::default();
     }
 
     /// Gives back what was read, but for the part of a message that nothing else counts.
@@ -122,29 +171,37 @@ impl Inbox {
         self.give_back(self.unreleased - kept);
     }
 
+    /// Has the budget count what is here instead of the window.
     async fn make_room(&mut self) -> Result<(), Refusal> {
-        if self.kept.set(self.unreleased) {
-            return Ok(());
-        }
+        let bytes = self.unreleased;
         if self.turn.is_none() {
-            let reserved = self.parts.reserve(self.unreleased);
-            match timeout(PATIENCE, reserved).await {
+            let parts = Arc::clone(&self.parts);
+            match self.hold(timeout(PATIENCE, parts.reserve(bytes))).await {
                 Ok(Some(Part::Room(room))) => self.rooms.push(room),
                 Ok(Some(Part::Turn(turn))) => self.turn = Some((turn, Instant::now() + PATIENCE)),
                 Ok(None) | Err(_) => return Err(no_room()),
             }
         }
-        self.covered += self.unreleased;
-        self.give_back(self.unreleased);
-        self.kept.set(0);
+        self.covered += bytes;
+        self.give_back(bytes);
         Ok(())
     }
 
     fn give_back(&mut self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
         // It fails if the stream is gone, which the next read says.
         let _ = self.body.flow_control().release_capacity(bytes);
         self.kept.windows().released(bytes);
         self.unreleased -= bytes;
+    }
+}
+
+/// Nothing is read any more, and what is here holds up no other stream.
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.give_back(self.unreleased);
     }
 }
 

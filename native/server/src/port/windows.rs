@@ -6,6 +6,9 @@
 //! and read as it became smaller by. Windows of streams stay as large as they were: they take no room of their own,
 //! and h2 sends no update for a stream of which nothing is left after its window became smaller, so it would wait for
 //! ever.
+//!
+//! What comes for a stream that waits is parked: the window of its connection is as much larger, if the budget has
+//! room for it, so that other streams of the connection may send as much as before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -32,15 +35,15 @@ const BUSY: Duration = Duration::from_millis(200);
 
 /// What is set aside for each connection.
 pub const SET_ASIDE: usize = (SMALLEST + BESIDE) as usize;
+/// The window of a connection follows what is parked in it in steps of this many bytes.
+const STEP: usize = 16 << 10;
 
 /// The windows of one connection.
 pub struct Windows {
-    budget: Arc<Budget>,
     quiet: Duration,
-    /// Of a stream, if nothing else of the connection is on its way,
+    /// Of a stream, the largest that it ever was.
     stream: AtomicU32,
-    /// and the largest that it ever was.
-    largest: AtomicU32,
+    connection: AtomicU32,
     kept: AtomicUsize,
     grown: Mutex<Grown>,
     changed: Notify,
@@ -48,62 +51,70 @@ pub struct Windows {
 
 /// What the connection has beyond what is set aside for it.
 struct Grown {
-    /// How often the windows are doubled, when nothing is to be sent.
+    /// How often the window is doubled,
+    doubled: usize,
+    /// and how often it stays so when nothing is to be sent.
     at_rest: usize,
-    /// For each time that they were doubled.
-    rooms: Vec<Room>,
+    /// Bytes that have come for streams that wait, so that nobody reads them.
+    parked: usize,
+    /// For what the connection may send. It shrinks after the window did, by what is sent and read meanwhile,
+    room: Room,
+    /// from when the connection knows of its window.
+    is_told: bool,
     /// Received since the last look.
     bytes: u64,
     since: Instant,
-    returned: Option<Returned>,
 }
 
-/// Rooms of windows that were made smaller.
-struct Returned {
-    _rooms: Vec<Room>,
-    /// The connection still may send so much more than its windows say,
-    bytes: usize,
-    /// from when they were told to be smaller.
-    is_told: bool,
+impl Grown {
+    fn window(&self) -> usize {
+        (SMALLEST as usize) << self.doubled
+    }
+
+    /// What the connection has to have room for.
+    fn wanted(&self) -> usize {
+        self.window().max(self.parked.next_multiple_of(STEP)) - SMALLEST as usize
+    }
 }
 
 impl Windows {
     /// `budget` is what windows may have beyond what is set aside for each connection, and who does not fill them
     /// in the time of `quiet` does not need large ones.
-    pub fn open(budget: &Arc<Budget>, quiet: Duration) -> Arc<Self> {
-        let windows = Self {
-            budget: Arc::clone(budget),
-            quiet,
-            stream: AtomicU32::new(SMALLEST),
-            largest: AtomicU32::new(SMALLEST),
-            kept: AtomicUsize::new(0),
-            grown: Mutex::new(Grown {
-                at_rest: 0,
-                rooms: Vec::new(),
-                bytes: 0,
-                since: Instant::now(),
-                returned: None,
-            }),
-            changed: Notify::new(),
+    pub fn open(budget: &Budget, quiet: Duration) -> Arc<Self> {
+        let mut grown = Grown {
+            doubled: 0,
+            at_rest: 0,
+            parked: 0,
+            room: budget.nothing(),
+            is_told: true,
+            bytes: 0,
+            since: Instant::now(),
         };
+        // The other half is for those who fill their windows.
+        while grown.doubled < DOUBLED_AT_FIRST
+            && budget.free_bytes() > budget.bytes() / 2
+            && grown.room.grow(grown.window())
         {
-            // The other half is for those who fill their windows.
-            let mut grown = windows.grown.lock();
-            while grown.rooms.len() < DOUBLED_AT_FIRST
-                && budget.free_bytes() > budget.bytes() / 2
-                && windows.double(&mut grown)
-            {}
-            grown.at_rest = grown.rooms.len();
+            grown.doubled += 1;
         }
-        Arc::new(windows)
+        grown.at_rest = grown.doubled;
+        let window = grown.window() as u32;
+        Arc::new(Self {
+            quiet,
+            stream: AtomicU32::new(window),
+            connection: AtomicU32::new(window + BESIDE),
+            kept: AtomicUsize::new(0),
+            grown: Mutex::new(grown),
+            changed: Notify::new(),
+        })
     }
 
     pub fn of_stream(&self) -> u32 {
-        self.largest.load(Relaxed)
+        self.stream.load(Relaxed)
     }
 
     pub fn of_connection(&self) -> u32 {
-        self.stream.load(Relaxed) + BESIDE
+        self.connection.load(Relaxed)
     }
 
     /// Notes what was received.
@@ -115,48 +126,51 @@ impl Windows {
         let mut grown = self.grown.lock();
         grown.bytes += bytes as u64;
         let took = now.saturating_duration_since(grown.since);
-        let is_filled = grown.bytes >= 2 * u64::from(self.stream.load(Relaxed));
+        let is_filled = grown.bytes >= 2 * grown.window() as u64;
         if !is_filled && took <= self.quiet {
             return;
         }
         grown.bytes = 0;
         grown.since = now;
-        if grown.returned.is_some() {
-            return;
+        let before = grown.doubled;
+        if !is_filled || took > self.quiet {
+            grown.doubled = grown.at_rest;
+        } else if took < BUSY && before < MOST_DOUBLED {
+            grown.doubled += 1;
         }
-        let is_changed = if !is_filled || took > self.quiet {
-            self.shrink(&mut grown)
+        if self.fit(&mut grown) {
+            self.stream.fetch_max(grown.window() as u32, Relaxed);
         } else {
-            took < BUSY && grown.rooms.len() < MOST_DOUBLED && self.double(&mut grown)
-        };
-        if is_changed {
+            grown.doubled = before;
+        }
+    }
+
+    /// Notes what has come for a stream that waits: so much more others of the connection may send, if the budget
+    /// has room for it.
+    fn park(&self, bytes: usize) {
+        let mut grown = self.grown.lock();
+        grown.parked += bytes;
+        self.fit(&mut grown);
+    }
+
+    fn unpark(&self, bytes: usize) {
+        let mut grown = self.grown.lock();
+        grown.parked -= bytes;
+        self.fit(&mut grown);
+    }
+
+    /// Makes the window of the connection what it has to be; false if there is no room for it.
+    fn fit(&self, grown: &mut Grown) -> bool {
+        let wanted = grown.wanted();
+        let missing = wanted.saturating_sub(grown.room.bytes());
+        if missing > 0 && !grown.room.grow(missing) {
+            return false;
+        }
+        let window = SMALLEST + wanted as u32 + BESIDE;
+        if self.connection.swap(window, Relaxed) != window {
+            grown.is_told = false;
             self.changed.notify_one();
         }
-    }
-
-    fn double(&self, grown: &mut Grown) -> bool {
-        let window = self.stream.load(Relaxed);
-        let Some(room) = self.budget.try_reserve(window as usize) else {
-            return false;
-        };
-        grown.rooms.push(room);
-        self.stream.store(window * 2, Relaxed);
-        self.largest.fetch_max(window * 2, Relaxed);
-        true
-    }
-
-    fn shrink(&self, grown: &mut Grown) -> bool {
-        if grown.rooms.len() <= grown.at_rest {
-            return false;
-        }
-        let rooms = grown.rooms.split_off(grown.at_rest);
-        let bytes = rooms.iter().map(Room::bytes).sum();
-        self.stream.store(SMALLEST << grown.at_rest, Relaxed);
-        grown.returned = Some(Returned {
-            _rooms: rooms,
-            bytes,
-            is_told: false,
-        });
         true
     }
 
@@ -165,23 +179,46 @@ impl Windows {
         self.changed.notified().await;
     }
 
-    /// Notes that the connection gives out no more than its windows say from now on.
-    pub fn told(&self) {
-        if let Some(returned) = &mut self.grown.lock().returned {
-            returned.is_told = true;
+    /// Notes that the connection gives out no more than this window from now on.
+    pub fn told(&self, window: u32) {
+        let mut grown = self.grown.lock();
+        grown.is_told = self.of_connection() == window;
+    }
+
+    /// Notes what was read, and may be sent again unless the window became smaller.
+    pub fn released(&self, bytes: usize) {
+        let mut grown = self.grown.lock();
+        let unused = grown.room.bytes().saturating_sub(grown.wanted());
+        if grown.is_told && unused > 0 {
+            grown.room.shrink(bytes.min(unused));
+        }
+    }
+}
+
+/// What has come for one stream while it waits.
+pub struct Parked {
+    windows: Arc<Windows>,
+    bytes: usize,
+}
+
+impl Parked {
+    pub fn new(windows: &Arc<Windows>) -> Self {
+        Self {
+            windows: Arc::clone(windows),
+            bytes: 0,
         }
     }
 
-    /// Notes what was read, and may be sent again unless windows became smaller.
-    pub fn released(&self, bytes: usize) {
-        let mut grown = self.grown.lock();
-        if let Some(returned) = &mut grown.returned
-            && returned.is_told
-        {
-            returned.bytes = returned.bytes.saturating_sub(bytes);
-            if returned.bytes == 0 {
-                grown.returned = None;
-            }
+    pub fn add(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.windows.park(bytes);
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.windows.unpark(self.bytes);
         }
     }
 }
@@ -197,7 +234,7 @@ impl Kept {
         Self { windows, bytes: 0 }
     }
 
-    pub fn windows(&self) -> &Windows {
+    pub fn windows(&self) -> &Arc<Windows> {
         &self.windows
     }
 
@@ -275,15 +312,43 @@ mod tests {
         assert_eq!(windows.of_connection(), FIRST + BESIDE);
         // What is read before the connection knows of it can be sent again,
         windows.released(LARGEST as usize);
-        windows.told();
-        windows.released((LARGEST - FIRST) as usize - 1);
+        windows.told(LARGEST + BESIDE);
+        windows.released(LARGEST as usize);
         assert_eq!(budget.free_bytes(), grown);
-        windows.released(1);
+        windows.told(FIRST + BESIDE);
+        windows.released(1000 << 10);
+        assert_eq!(budget.free_bytes(), grown + (1000 << 10));
+        windows.released(LARGEST as usize);
         assert_eq!(budget.free_bytes(), at_first);
         // and who is busy again grows again.
         fill(&windows, later);
         assert_eq!(windows.of_connection(), LARGEST + BESIDE);
         assert_eq!(budget.free_bytes(), grown);
+    }
+
+    #[test]
+    fn what_is_parked_leaves_room_beside_it_while_the_budget_has_some() {
+        let budget = Arc::new(Budget::new(1 << 20));
+        let windows = Windows::open(&budget, QUIET);
+        let at_first = budget.free_bytes();
+        let (mut one, mut other) = (Parked::new(&windows), Parked::new(&windows));
+        one.add(FIRST as usize);
+        assert_eq!(
+            (windows.of_connection(), budget.free_bytes()),
+            (FIRST + BESIDE, at_first)
+        );
+        other.add(1);
+        assert_eq!(windows.of_connection(), FIRST + STEP as u32 + BESIDE);
+        assert_eq!(budget.free_bytes(), at_first - STEP);
+        other.add(1 << 20);
+        assert_eq!(windows.of_connection(), FIRST + STEP as u32 + BESIDE);
+        drop(other);
+        assert_eq!(windows.of_connection(), FIRST + BESIDE);
+        windows.told(FIRST + BESIDE);
+        windows.released(1 << 20);
+        assert_eq!(budget.free_bytes(), at_first);
+        drop(one);
+        assert_eq!(windows.of_connection(), FIRST + BESIDE);
     }
 
     #[test]

@@ -45,13 +45,15 @@ pub async fn run(
 ) -> Result<(), Ended> {
     let server = Arc::clone(&caller.server);
     let (head, body) = request.into_parts();
-    let identity = server.access.identify(&head.headers).await?;
     let mut inbox = Inbox::new(
         body,
         server.limits.message_bytes,
         Arc::clone(&caller.windows),
         Arc::clone(&server.parts),
     );
+    let identity = inbox.hold(server.access.identify(&head.headers)).await?;
+    // A thousand streams need not keep theirs.
+    drop(head);
     let first = match inbox.next().await {
         Err(Ended::Done) => {
             Err(Refusal::config("the stream ended before its first message").into())
@@ -64,12 +66,11 @@ pub async fn run(
     if let Some(refusal) = server.core.refusal() {
         return Err(Refusal::of_log(&refusal).into());
     }
-    outbox
-        .lock()
-        .await
-        .send(schema_frame())
-        .await
-        .map_err(|_| Ended::Gone)?;
+    {
+        let mut outbox = outbox.lock().await;
+        let sent = inbox.hold(outbox.send(schema_frame())).await;
+        sent.map_err(|_| Ended::Gone)?;
+    }
     let admission = Admission::new(
         &collection,
         server.limits.message_bytes,
@@ -81,14 +82,12 @@ pub async fn run(
         peer: caller.peer.clone(),
         identity,
         checked_at: Instant::now(),
-        inbox,
         outbox,
         admission,
         opened: None,
         schema: None,
     };
-    let read = session.read_all(first).await;
-    session.inbox.close();
+    let read = session.read_all(inbox, first).await;
     let ended = match read {
         Err(Ended::Done) => session.finish().await,
         ended => ended,
@@ -103,7 +102,6 @@ struct Session {
     peer: String,
     identity: Identity,
     checked_at: Instant,
-    inbox: Inbox,
     outbox: Arc<Mutex<Outbox>>,
     admission: Admission,
     opened: Option<Opened>,
@@ -119,8 +117,8 @@ struct Opened {
 }
 
 impl Session {
-    async fn read_all(&mut self, first: FlightData) -> Result<(), Ended> {
-        self.take(first).await?;
+    async fn read_all(&mut self, mut inbox: Inbox, first: FlightData) -> Result<(), Ended> {
+        inbox.hold(self.take(first)).await?;
         let mut closing = self.server.closing.subscribe();
         for number in 1u64.. {
             if number.is_multiple_of(TURN) {
@@ -128,17 +126,17 @@ impl Session {
             }
             let message = tokio::select! {
                 biased;
-                message = self.inbox.next() => flight_data(message?)?,
+                message = inbox.next() => flight_data(message?)?,
                 _ = closing.wait_for(|closing| *closing) => return Err(shutting_down().into()),
                 refusal = broken_off(&self.opened) => return Err(Refusal::of_log(&refusal).into()),
             };
             if self.checked_at.elapsed() > ACCESS_AFTER {
-                self.check_access().await?;
+                inbox.hold(self.check_access()).await?;
                 self.checked_at = Instant::now();
             }
-            self.take(message).await?;
-            self.inbox.done();
-            self.wait_for_room().await?;
+            inbox.hold(self.take(message)).await?;
+            inbox.done();
+            inbox.hold(self.wait_for_room()).await?;
         }
         Ok(())
     }
@@ -271,7 +269,7 @@ impl Session {
         }
     }
 
-    /// The stream is not read meanwhile, so gRPC's flow control stops the client.
+    /// No message is read meanwhile, so gRPC's flow control stops the client.
     async fn wait_for_room(&self) -> Result<(), Ended> {
         let Some(Opened {
             sender,

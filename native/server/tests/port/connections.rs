@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{DEADLINE, Running, wait_until};
+use crate::support::{DEADLINE, Running, batch, schema, wait_until};
 
 const ORDERS: &[&str] = &["streaming_write", "orders"];
 const EXCHANGE: &str = "http://localhost/arrow.flight.protocol.FlightService/DoExchange";
@@ -46,6 +46,11 @@ async fn send_raw(stream: &mut SendStream<Bytes>, mut data: Bytes) {
         let part = data.split_to(capacity.unwrap().unwrap().min(data.len()));
         stream.send_data(part, false).unwrap();
     }
+}
+
+/// A schema, and a write under it.
+fn first_write() -> Bytes {
+    [schema(), batch(&[1])].concat().into()
 }
 
 /// Ends a call without a message, and waits for the answer.
@@ -85,6 +90,35 @@ async fn messages_of_many_streams_come_in_pieces_through_one_connection() {
     }
     let shared = running.server.shared();
     assert_eq!(shared.parts.free_bytes(), 128 << 20);
+}
+
+/// Has two streams of a connection wait for the log, with as much behind them as they may send.
+#[tokio::test]
+async fn streams_that_wait_hold_up_no_other_of_their_connection() {
+    let running = Running::start();
+    let client = raw_client(&running).await;
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        let (answer, mut stream) = raw_exchange(client.clone()).await;
+        // Until the first numbers are set aside, a stream waits for them instead.
+        let before = running.core.statistics().writes;
+        in_time("a window", send_raw(&mut stream, first_write())).await;
+        wait_until("a write", || running.core.statistics().writes > before).await;
+        waiting.push((answer, stream));
+    }
+    running.core.set_backed_up(Some("the log is full"));
+    for (_, stream) in &mut waiting {
+        let write = Bytes::from(batch(&[1]));
+        in_time("a window", send_raw(stream, write.clone())).await;
+        let left = (256 << 10) - first_write().len() - write.len();
+        in_time("a window", send_raw(stream, vec![0; left].into())).await;
+    }
+    // A message that is larger than what is beside one stream comes through.
+    let before = running.core.statistics().writes;
+    let (_answer, mut other) = raw_exchange(client).await;
+    let write = [schema(), batch(&vec![7; 20_000])].concat();
+    in_time("a window", send_raw(&mut other, write.into())).await;
+    wait_until("a write", || running.core.statistics().writes > before).await;
 }
 
 async fn writes(running: &Running) {
@@ -291,6 +325,20 @@ async fn windows_that_grew_are_given_back_by_who_became_quiet_and_loses_nothing(
         write(size).await;
     }
     assert_eq!(running.core.statistics().writes as usize, sent);
+}
+
+#[tokio::test]
+async fn headers_are_no_larger_than_those_of_grpc() {
+    let running = Running::start();
+    let mut client = raw_client(&running).await.ready().await.unwrap();
+    for (size, status) in [(8 << 10, 200), (20 << 10, 431)] {
+        let request = Request::post(EXCHANGE).header("x-large", "x".repeat(size));
+        let (answer, _stream) = client
+            .send_request(request.body(()).unwrap(), false)
+            .unwrap();
+        let answer = in_time("an answer", answer).await.unwrap();
+        assert_eq!(answer.status(), status);
+    }
 }
 
 #[tokio::test]

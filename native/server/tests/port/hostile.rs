@@ -6,12 +6,11 @@ use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, Ip
 use bytes::Bytes;
 use headrace_core::Limits as LogLimits;
 use headrace_server::port::Limits;
-use prost::Message as _;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{DEADLINE, Running, descriptor, flight_data, ids, wait_until};
+use crate::support::{DEADLINE, Running, batch, framed, ids, schema, wait_until};
 
 const ORDERS: &[&str] = &["streaming_write", "orders"];
 const LARGEST_FRAME: usize = 16 << 10;
@@ -57,12 +56,14 @@ impl Frames {
     }
 
     async fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-        frame.extend([kind, flags]);
-        frame.extend(stream.to_be_bytes());
-        frame.extend(payload);
         // One that was hung up on is found out about where the answer is read.
-        let _ = self.0.write_all(&frame).await;
+        let _ = self.0.write_all(&frame(kind, flags, stream, payload)).await;
+    }
+
+    /// Sends each byte in a frame of its own.
+    async fn bytes(&mut self, data: &[u8]) {
+        let frames = data.iter().flat_map(|byte| frame(DATA, 0, 1, &[*byte]));
+        let _ = self.0.write_all(&frames.collect::<Vec<_>>()).await;
     }
 
     async fn data(&mut self, data: &[u8]) {
@@ -97,23 +98,12 @@ impl Frames {
     }
 }
 
-/// A message of gRPC.
-fn framed(data: &FlightData) -> Vec<u8> {
-    let message = data.encode_to_vec();
-    let mut frame = vec![0];
-    frame.extend((message.len() as u32).to_be_bytes());
-    frame.extend(message);
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
     frame
-}
-
-fn schema() -> Vec<u8> {
-    let (mut schema, _) = flight_data(&ids(&[1]));
-    schema.flight_descriptor = Some(descriptor(ORDERS));
-    framed(&schema)
-}
-
-fn batch(values: &[i64]) -> Vec<u8> {
-    framed(&flight_data(&ids(values)).1)
 }
 
 /// A write as small as clients in Go and C++ send it.
@@ -150,6 +140,32 @@ async fn who_sends_each_small_write_in_a_frame_of_its_own_may_be_made_to_wait() 
     let count = (252 << 10) / small.len(); // all that there is a window for
     for _ in 0..count {
         client.data(&small).await;
+    }
+    assert!(client.is_alive().await);
+    running.core.set_backed_up(None);
+    let all = count as u64 + 2;
+    wait_until("all writes", || running.core.statistics().writes == all).await;
+}
+
+/// Of a frame of one byte HTTP/2's buffer keeps a few hundred, and everything that came with it.
+#[tokio::test]
+async fn what_waits_takes_no_more_memory_in_frames_of_a_byte() {
+    let running = Running::start();
+    let mut client = Frames::open(&running).await;
+    let first = [schema(), small_batch()].concat();
+    client.data(&first).await;
+    wait_until("a write", || running.core.statistics().writes == 1).await;
+    running.core.set_backed_up(Some("the log is full"));
+    client.data(&small_batch()).await;
+    wait_until("a stream that is not read", || is_throttled(&running)).await;
+    let small = small_batch();
+    let count = (252 << 10) / small.len();
+    for number in 0..count {
+        client.bytes(&small).await;
+        // All of them in the buffer at once would be too many.
+        if number % 16 == 0 {
+            assert!(client.is_alive().await);
+        }
     }
     assert!(client.is_alive().await);
     running.core.set_backed_up(None);

@@ -22,6 +22,7 @@ use headrace_server::port::Limits;
 use headrace_server::refusal::Refusal;
 use headrace_server::server::{Config, Server};
 use parking_lot::Mutex;
+use prost::Message as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -173,6 +174,26 @@ pub fn flight_data(batch: &RecordBatch) -> (FlightData, FlightData) {
 
 pub fn descriptor(path: &[&str]) -> FlightDescriptor {
     FlightDescriptor::new_path(path.iter().map(|step| (*step).to_owned()).collect())
+}
+
+/// A message of gRPC.
+pub fn framed(data: &FlightData) -> Vec<u8> {
+    let message = data.encode_to_vec();
+    let mut frame = vec![0];
+    frame.extend((message.len() as u32).to_be_bytes());
+    frame.extend(message);
+    frame
+}
+
+/// The schema of `ids`, of a stream that writes to `orders`.
+pub fn schema() -> Vec<u8> {
+    let (mut schema, _) = flight_data(&ids(&[1]));
+    schema.flight_descriptor = Some(descriptor(&["streaming_write", "orders"]));
+    framed(&schema)
+}
+
+pub fn batch(values: &[i64]) -> Vec<u8> {
+    framed(&flight_data(&ids(values)).1)
 }
 
 /// One DoExchange of a stock client.
