@@ -14,13 +14,13 @@ from headrace.ingest.connections import Connections, most_connections
 
 class ScriptedPort:
     def __init__(self) -> None:
-        self.open_now = 3
-        self.away = (0, 0)
+        self.open_now, self.idle = 3, 0
+        self.away = (0, 0, 0)
 
-    def connections(self) -> tuple[int, int, int]:
-        return self.open_now, 1, 2048
+    def connections(self) -> tuple[int, int, int, int]:
+        return self.open_now, self.idle, 1, 2048
 
-    def turned_away(self) -> tuple[int, int]:
+    def turned_away(self) -> tuple[int, int, int]:
         return self.away
 
 
@@ -31,34 +31,37 @@ def test_who_was_turned_away_is_in_the_log_once_a_minute(caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING):
         connections.look()
         assert said == []
-        port.away = (2, 1)
+        port.away = (2, 1, 4)
         connections.look()
         [first] = said
         assert first.getMessage() == (
             "connections were turned away: 2 because there were 2048, which is the most, "
-            "and 1 that did not finish their handshake in time"
+            "1 that did not finish their handshake in time, and 4 that were idle and made room for others"
         )
-        port.away = (5, 1)
+        port.away = (5, 1, 5)
         now[0] += 59
         connections.look()
         assert len(said) == 1
         now[0] += 1
         connections.look()
         connections.look()
-        assert [record.args for record in said] == [(2, 2048, 1), (3, 2048, 0)]
+        assert [record.args for record in said] == [(2, 2048, 1, 4), (3, 2048, 0, 1)]
 
 
 def test_a_server_that_is_full_says_so() -> None:
     port = ScriptedPort()
     connections = Connections(cast(Port, port))
     assert connections.problem is None
-    port.open_now, port.away = 2048, (7, 0)
+    port.open_now, port.idle, port.away = 2048, 1, (7, 0, 2)
+    assert connections.problem is None, "the idle one makes room"
+    port.idle = 0
     assert connections.problem == "2,048 connections are open, which is the most: others are turned away"
     assert connections.to_json() == {
         "open": 2048,
+        "idle": 0,
         "most": 2048,
         "handshakes": 1,
-        "turned_away": {"full": 7, "handshake": 0},
+        "turned_away": {"full": 7, "handshake": 0, "idle": 2},
     }
 
 

@@ -118,7 +118,7 @@ def writes(server: Serving) -> float:
 def turned_away(server: Serving) -> list[float]:
     return [
         server.metric(f'headrace_connections_turned_away_total{{reason="{reason}"}}')
-        for reason in ("full", "handshake")
+        for reason in ("full", "handshake", "idle")
     ]
 
 
@@ -136,7 +136,7 @@ def test_a_thousand_at_once_are_served_and_may_stay(server: Serving) -> None:
         wait_until(lambda: server.metric("headrace_connections") >= CROWD + MORE, "all connections")
         with server.client() as client:
             write_all(client, "next", [rows(1)])
-        assert turned_away(server) == [0, 0]
+        assert turned_away(server) == [0, 0, 0]
         assert server.action("health")["connections"]["open"] >= CROWD + MORE
     wait_until(lambda: descriptors(server) <= open_before, "the return of all descriptors")
 
@@ -166,8 +166,8 @@ def test_a_crowd_that_says_nothing_is_turned_away_and_counted(server: Serving) -
             crowd.enter_context(connect(server.port))
         with server.client() as client:
             write_all(client, "next", [rows(3)])
-        full, handshake = turned_away(server)
-        assert full == 0
+        full, handshake, idle = turned_away(server)
+        assert (full, idle) == (0, 0)
         assert handshake >= 100
         wait_until(lambda: "connections were turned away" in server.output(), "a line in the log")
     health = server.action("health")

@@ -89,9 +89,10 @@ class ScriptedServer:
             "backlogs": {"cleaner": 7},
             "connections": {
                 "open": 40,
+                "idle": 3,
                 "most": 2048,
                 "handshakes": 2,
-                "turned_away": {"full": 0, "handshake": 5},
+                "turned_away": {"full": 0, "handshake": 5, "idle": 4},
             },
             "sessions": [{"peer": session.peer} for session in self.live],
         }

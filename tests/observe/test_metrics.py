@@ -106,7 +106,11 @@ def test_the_others(server: ScriptedServer) -> None:
     assert labelled(samples, "watermark_lsn", "tier") == lsns
     assert labelled(samples, "heartbeat_age_seconds", "task") == {"log": 0.5, "cleaner": 400.0}
     assert labelled(samples, "backlog_segments", "task") == {"cleaner": 7}
-    assert labelled(samples, "connections_turned_away_total", "reason") == {"full": 0, "handshake": 5}
+    assert labelled(samples, "connections_turned_away_total", "reason") == {
+        "full": 0,
+        "handshake": 5,
+        "idle": 4,
+    }
     assert labelled(samples, "build_info", "version") == {__version__: 1}
     assert samples["process_resident_memory_bytes", frozenset()] > 1e6
 

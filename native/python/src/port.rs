@@ -95,21 +95,23 @@ impl Port {
         (pulse.is_alive(), pulse.age().as_secs_f64())
     }
 
-    /// Returns how many connections are open, how many have not finished their handshake, and how many there
-    /// may be.
-    fn connections(&self) -> (usize, usize, usize) {
+    /// Returns how many connections are open, how many of them are idle, how many have not finished their
+    /// handshake, and how many there may be.
+    fn connections(&self) -> (usize, usize, usize, usize) {
         let gate = &self.0.shared().gate;
         let (connections, handshakes) = gate.count();
-        (connections, handshakes, gate.most_connections())
+        let most = gate.most_connections();
+        (connections, gate.idle(), handshakes, most)
     }
 
-    /// Returns how many connections were hung up on because there were too many, and how many because they
-    /// did not finish their handshake in time.
-    fn turned_away(&self) -> (u64, u64) {
+    /// Returns how many connections were hung up on because there were too many, how many because they did not
+    /// finish their handshake in time, and how many because they were idle and others needed the room.
+    fn turned_away(&self) -> (u64, u64, u64) {
         let turned_away = &self.0.shared().gate.turned_away;
         (
             turned_away.full.load(Relaxed),
             turned_away.handshake.load(Relaxed),
+            turned_away.idle.load(Relaxed),
         )
     }
 

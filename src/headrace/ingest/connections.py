@@ -41,38 +41,40 @@ class Connections:
 
     def __init__(self, port: Port, clock: Callable[[], float] = time.monotonic) -> None:
         self._port, self._clock = port, clock
-        self._said = (0, 0)
+        self._said = (0, 0, 0)
         self._said_at: float | None = None
 
     def look(self) -> None:
-        full, handshake = counted = self._port.turned_away()
+        full, handshake, idle = counted = self._port.turned_away()
         now = self._clock()
         is_early = self._said_at is not None and now - self._said_at < _SAY_EVERY_SECONDS
         if counted == self._said or is_early:
             return
         log.warning(
             "connections were turned away: %d because there were %d, which is the most, "
-            "and %d that did not finish their handshake in time",
+            "%d that did not finish their handshake in time, and %d that were idle and made room for others",
             full - self._said[0],
-            self._port.connections()[2],
+            self._port.connections()[3],
             handshake - self._said[1],
+            idle - self._said[2],
         )
         self._said, self._said_at = counted, now
 
     @property
     def problem(self) -> str | None:
         """Why nobody else can connect."""
-        open_now, _, most = self._port.connections()
-        if open_now < most:
+        open_now, idle, _, most = self._port.connections()
+        if idle or open_now < most:
             return None
         return f"{open_now:,} connections are open, which is the most: others are turned away"
 
     def to_json(self) -> dict[str, Any]:
-        open_now, handshakes, most = self._port.connections()
-        full, handshake = self._port.turned_away()
+        open_now, idle_now, handshakes, most = self._port.connections()
+        full, handshake, idle = self._port.turned_away()
         return {
             "open": open_now,
+            "idle": idle_now,
             "most": most,
             "handshakes": handshakes,
-            "turned_away": {"full": full, "handshake": handshake},
+            "turned_away": {"full": full, "handshake": handshake, "idle": idle},
         }

@@ -181,6 +181,7 @@ class ServerCollector(Collector):
 def _connections(connections: dict[str, Any]) -> Iterator[Metric]:
     for name, described, of in (
         ("connections", "Connections that are open.", "open"),
+        ("connections_idle", "Connections that are open and have no call.", "idle"),
         ("connections_limit", "As many connections as there may be.", "most"),
         ("handshakes", "Connections that have not finished their handshake.", "handshakes"),
     ):

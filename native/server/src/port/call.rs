@@ -11,6 +11,7 @@ use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Request, Response};
 
 use super::Shared;
+use super::gate::Call;
 use super::health;
 use super::inbox::Ended;
 use super::outbox::Outbox;
@@ -32,8 +33,10 @@ pub struct Caller {
     pub peer: String,
 }
 
+/// Its connection is not idle until this returns.
 pub async fn serve(
     caller: Arc<Caller>,
+    _call: Call,
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
 ) {

@@ -9,9 +9,11 @@ use h2::server::SendResponse;
 use h2::{Ping, PingPong, Reason, RecvStream};
 use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
 
 use super::Shared;
 use super::call::{self, Caller};
+use super::gate::Entered;
 use super::proxy::Proxy;
 use super::windows::Windows;
 
@@ -24,6 +26,8 @@ const MOST_UNSENT: usize = 256 << 10;
 const MOST_OVERHEAD: usize = 2 << 20;
 /// Nothing that a client sends can make more of these than it is worth to remember.
 const MOST_RESETS: usize = 64;
+/// How long somebody who has to make room may take to hear of it.
+const GOODBYE: Duration = Duration::from_secs(1);
 /// When the server stops, calls have this long to end by themselves.
 const HANG_UP_AFTER: Duration = Duration::from_secs(5);
 
@@ -47,9 +51,11 @@ pub async fn handshake(io: Io, shared: &Shared, windows: &Windows) -> Option<Con
     handshake.await.ok()
 }
 
-/// Serves until the client hangs up, is found dead, or the server stops.
+/// Serves until the client hangs up, is found dead, has to make room, or the server stops.
 pub async fn serve(
     mut connection: Connection,
+    entered: Entered,
+    mut sent_away: oneshot::Receiver<()>,
     shared: Arc<Shared>,
     windows: Arc<Windows>,
     peer: String,
@@ -73,9 +79,13 @@ pub async fn serve(
     loop {
         tokio::select! {
             accepted = accept(&mut connection) => match accepted {
-                Some(Ok((request, respond))) => {
-                    tokio::spawn(call::serve(Arc::clone(&caller), request, respond));
-                }
+                Some(Ok((request, mut respond))) => match entered.call() {
+                    Some(call) => {
+                        tokio::spawn(call::serve(Arc::clone(&caller), call, request, respond));
+                    }
+                    // Clients send it again, on another connection.
+                    None => respond.send_reset(Reason::REFUSED_STREAM),
+                },
                 Some(Err(_)) | None => return,
             },
             () = windows.changed() => {
@@ -86,6 +96,7 @@ pub async fn serve(
                 let _ = connection.set_initial_window_size(windows.of_stream());
             }
             () = &mut dead => return connection.abrupt_shutdown(Reason::NO_ERROR),
+            _ = &mut sent_away => break,
             _ = closing.wait_for(|closing| *closing), if !is_closing => {
                 is_closing = true;
                 connection.graceful_shutdown();
@@ -93,6 +104,14 @@ pub async fn serve(
             () = tokio::time::sleep(HANG_UP_AFTER), if is_closing => return,
         }
     }
+    say_goodbye(connection).await;
+}
+
+/// Says that nothing was begun of what is on its way, so that a client can send it again.
+async fn say_goodbye(mut connection: Connection) {
+    connection.abrupt_shutdown(Reason::NO_ERROR);
+    let said = poll_fn(|context| connection.poll_closed(context));
+    let _ = tokio::time::timeout(GOODBYE, said).await;
 }
 
 type Accepted = Result<(Request<RecvStream>, SendResponse<Bytes>), h2::Error>;

@@ -70,7 +70,7 @@ pub async fn serve(bound: Bound, shared: Arc<Shared>, tls: Option<Acceptor>) {
 /// Shakes hands, for as long as that may take, and serves.
 async fn meet(
     arrival: Arrival,
-    sent_away: oneshot::Receiver<()>,
+    mut sent_away: oneshot::Receiver<()>,
     stream: TcpStream,
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -78,16 +78,17 @@ async fn meet(
 ) {
     let begun = tokio::select! {
         begun = begin(&arrival, stream, tls, &shared) => begun,
-        _ = sent_away => None,
+        _ = &mut sent_away => None,
         () = tokio::time::sleep(shared.limits.handshake) => {
             arrival.is_late();
             None
         }
     };
     if let Some((connection, windows)) = begun
-        && let Some(_entered) = arrival.enter()
+        && let Some(entered) = arrival.enter()
     {
-        connection::serve(connection, shared, windows, peer(&address)).await;
+        let peer = peer(&address);
+        connection::serve(connection, entered, sent_away, shared, windows, peer).await;
     }
 }
 

@@ -185,7 +185,7 @@ async fn a_handshake_has_an_end() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_are_counted_and_established_ones_stay() {
+async fn connections_beyond_the_limit_are_counted_and_those_with_a_call_stay() {
     let limits = Limits {
         connections: 5,
         ..Limits::default()
@@ -194,17 +194,62 @@ async fn connections_beyond_the_limit_are_counted_and_established_ones_stay() {
     let gate = &running.server.shared().gate;
     let mut clients = Vec::new();
     for _ in 0..5 {
-        clients.push(raw_client(&running).await);
+        let client = raw_client(&running).await;
+        let call = in_time("a call", raw_exchange(client.clone())).await;
+        clients.push((client, call));
     }
-    wait_until("all of them", || gate.count() == (5, 0)).await;
+    wait_until("all calls", || (gate.count(), gate.idle()) == ((5, 0), 0)).await;
     hung_up(connect(&running).await).await;
     assert_eq!(gate.turned_away.full.load(Relaxed), 1);
-    for client in &clients {
+    for (client, _) in &clients {
         let _call = in_time("a call", raw_exchange(client.clone())).await;
     }
     clients.pop();
     wait_until("room", || gate.count() == (4, 0)).await;
     writes(&running).await;
+}
+
+#[tokio::test]
+async fn idle_connections_make_room_and_those_with_a_call_stay() {
+    let limits = Limits {
+        connections: 5,
+        ..Limits::default()
+    };
+    let running = Running::with(LogLimits::default(), limits, None);
+    let gate = &running.server.shared().gate;
+    let mut stays = running.open(ORDERS).await;
+    stays.send(&[1], &json!({"levels": ["MEMORY"]}));
+    stays.until(|stream| stream.lsns("MEMORY").len() == 1).await;
+    let mut idle = Vec::new();
+    for number in 1..5 {
+        idle.push(
+            h2::client::handshake(connect(&running).await)
+                .await
+                .unwrap(),
+        );
+        wait_until("a connection", || gate.count() == (number + 1, 0)).await;
+    }
+    // One whose calls have ended is idle again.
+    let (client, connection) = idle.pop().unwrap();
+    let connection = tokio::spawn(connection);
+    refused(raw_exchange(client.clone()).await).await;
+    wait_until("idle connections", || gate.idle() == 4).await;
+    for _ in 0..3 {
+        let mut other = in_time("a connection", running.open(ORDERS)).await;
+        other.send(&[1], &json!({"levels": ["MEMORY"]}));
+        other.until(|stream| stream.lsns("MEMORY").len() == 1).await;
+        std::mem::forget(other);
+    }
+    assert_eq!(gate.turned_away.idle.load(Relaxed), 3);
+    for (_client, connection) in idle {
+        in_time("a goodbye", connection).await.unwrap();
+    }
+    let _call = in_time("a call", raw_exchange(client)).await;
+    wait_until("a call", || gate.idle() == 0).await;
+    assert!(!connection.is_finished());
+    hung_up(connect(&running).await).await;
+    stays.send(&[2], &Value::Null);
+    stays.until(|stream| stream.lsns("MEMORY").len() == 2).await;
 }
 
 #[tokio::test]
