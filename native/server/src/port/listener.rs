@@ -1,10 +1,12 @@
 //! Takes connections, and no more of them than there is room for.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::select_all;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 
@@ -21,16 +23,61 @@ const BEAT: Duration = Duration::from_secs(1);
 /// Where the process has no descriptor left for another connection, until one is closed.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A port that is listened on.
+/// A port that is listened on, on every address of a host.
 pub struct Bound {
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     pub port: u16,
 }
 
-/// Listens, so that whoever connects from now on is answered. Call it on the server's runtime.
+impl Bound {
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let accepts = self.listeners.iter();
+        let accepts = accepts.map(|listener| Box::pin(listener.accept()));
+        select_all(accepts).await.0
+    }
+}
+
+/// So many free ports are tried where a host has several addresses and one of them has the port in use.
+const FREE_PORTS: usize = 20;
+
+/// Listens, so that whoever connects from now on is answered, whichever address of the host a client takes. Those that
+/// this machine does not have are left out. Call it on the server's runtime.
 pub fn bind(host: &str, port: u16) -> io::Result<Bound> {
-    let address = (host, port).to_socket_addrs()?.next();
-    let address = address.ok_or_else(|| io::Error::other("the host has no address"))?;
+    let addresses: BTreeSet<SocketAddr> = (host, port).to_socket_addrs()?.collect();
+    for _ in 1..FREE_PORTS {
+        match bind_all(&addresses) {
+            Err(error) if port == 0 && error.kind() == io::ErrorKind::AddrInUse => {}
+            bound => return bound,
+        }
+    }
+    bind_all(&addresses)
+}
+
+fn bind_all(addresses: &BTreeSet<SocketAddr>) -> io::Result<Bound> {
+    let mut listeners = Vec::new();
+    let mut port = None;
+    let mut missing = io::Error::other("the host has no address");
+    for mut address in addresses.iter().copied() {
+        address.set_port(port.unwrap_or(address.port()));
+        match listen(address) {
+            Ok(listener) => {
+                port = Some(listener.local_addr()?.port());
+                listeners.push(listener);
+            }
+            Err(error) if is_missing(&error) => missing = error,
+            Err(error) => return Err(error),
+        }
+    }
+    port.map(|port| Bound { listeners, port }).ok_or(missing)
+}
+
+/// Whether the machine does not have an address, as without IPv6.
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrNotAvailable
+        || error.raw_os_error() == Some(libc::EAFNOSUPPORT)
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()
     } else {
@@ -38,9 +85,7 @@ pub fn bind(host: &str, port: u16) -> io::Result<Bound> {
     }?;
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    let listener = socket.listen(BACKLOG)?;
-    let port = listener.local_addr()?.port();
-    Ok(Bound { listener, port })
+    socket.listen(BACKLOG)
 }
 
 /// Serves until the server is closing.
@@ -51,7 +96,7 @@ pub async fn serve(bound: Bound, shared: Arc<Shared>, tls: Option<Acceptor>) {
     loop {
         shared.pulse.beat();
         let accepted = tokio::select! {
-            accepted = bound.listener.accept() => accepted,
+            accepted = bound.accept() => accepted,
             _ = beats.tick() => continue,
             _ = closing.wait_for(|closing| *closing) => return,
         };
@@ -115,5 +160,50 @@ fn peer(address: &SocketAddr) -> String {
     match address {
         SocketAddr::V4(address) => format!("ipv4:{address}"),
         SocketAddr::V6(address) => format!("ipv6:%5B{}%5D:{}", address.ip(), address.port()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+
+    fn addresses(hosts: &[&str]) -> BTreeSet<SocketAddr> {
+        let addresses = hosts
+            .iter()
+            .map(|host| SocketAddr::new(host.parse().unwrap(), 0));
+        addresses.collect()
+    }
+
+    #[tokio::test]
+    async fn every_address_that_the_machine_has_is_listened_on_at_one_port() {
+        // The last one is kept for documentation, so that nobody has it.
+        let bound = bind_all(&addresses(&["127.0.0.1", "127.0.0.2", "192.0.2.1"])).unwrap();
+        assert_eq!(bound.listeners.len(), 2);
+        for host in ["127.0.0.2", "127.0.0.1"] {
+            let connecting = TcpStream::connect((host, bound.port));
+            let (connected, accepted) = tokio::join!(connecting, bound.accept());
+            connected.unwrap().write_all(b"x").await.unwrap();
+            assert_eq!(
+                accepted.unwrap().0.local_addr().unwrap().ip().to_string(),
+                host
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_port_that_is_in_use_at_one_address_is_not_listened_on_at_the_others() {
+        let taken = listen("127.0.0.2:0".parse().unwrap()).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let mut addresses = addresses(&["127.0.0.1", "127.0.0.2"]);
+        addresses = addresses
+            .iter()
+            .map(|address| SocketAddr::new(address.ip(), port))
+            .collect();
+        let error = bind_all(&addresses).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(listen(SocketAddr::from(([127, 0, 0, 1], port))).is_ok());
+        let missing = bind_all(&self::addresses(&["192.0.2.1"])).err().unwrap();
+        assert_eq!(missing.kind(), io::ErrorKind::AddrNotAvailable);
     }
 }
