@@ -128,6 +128,10 @@ class UnexpectedFailure(Transient):
     """Something failed that nobody foresaw; the message carries what it said."""
 
 
+class InternalError(Terminal):
+    """A server failed at what it was sent, because of a bug that would make it fail again."""
+
+
 class Unauthenticated(Terminal):
     """A server wants a token and got none, or one that it does not know."""
 

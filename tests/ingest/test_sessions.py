@@ -262,6 +262,18 @@ def test_a_broken_message_is_the_clients_fault_and_told_so(server: IngestServer)
     assert "the batch is malformed" in error["message"]
 
 
+def test_a_bug_in_the_decision_on_a_schema_is_not_tried_again(
+    server: IngestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def admit(name: str, incoming: pa.Schema) -> None:
+        raise KeyError(name)
+
+    monkeypatch.setattr(server.engine.collections, "admit", admit)
+    error = our_error(Stream(server.url, "unlucky").send_ids(1).join())
+    assert (error["error"], error["transient"]) == ("InternalError", False)
+    assert error["message"].endswith("KeyError: 'unlucky'")
+
+
 def test_a_view_of_a_null_cannot_end_the_server(server: IngestServer) -> None:
     column = views(GOOD, (-(2**31), 0, 0, 0), nulls=0b10, kind=pa.string_view())
     error = our_error(Stream(server.url, "broken").send(pa.record_batch([column], ["text"])).join())

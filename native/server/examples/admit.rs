@@ -58,7 +58,7 @@ fn main() -> io::Result<()> {
             if ended.is_none() {
                 let one = || runtime.block_on(one(&mut admission, header, body, request.without));
                 let outcome = catch_unwind(AssertUnwindSafe(one));
-                match outcome.unwrap_or_else(|_| Err(Refusal::unexpected("panic"))) {
+                match outcome.unwrap_or_else(|_| Err(Refusal::internal("panic"))) {
                     Ok(Some(admitted)) => {
                         let size = admitted.front.len() + admitted.body.len();
                         writeln!(output, "{}", json!({"bytes": size}))?;
@@ -92,7 +92,7 @@ fn begin(admission: &mut Admission, schema: Bytes, plan: &Plan) -> Result<(), Re
         admission.arrived(schema, Bytes::new())?;
         admission.follow(plan)
     }));
-    begun.unwrap_or_else(|_| Err(Refusal::unexpected("panic")))
+    begun.unwrap_or_else(|_| Err(Refusal::internal("panic")))
 }
 
 async fn one(

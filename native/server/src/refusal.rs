@@ -64,8 +64,9 @@ impl Refusal {
         Self::new("ServerUnavailable", true, message)
     }
 
-    pub fn unexpected(message: impl Into<String>) -> Self {
-        Self::new("UnexpectedFailure", true, message)
+    /// Of a bug of the server, which would fail again.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new("InternalError", false, message)
     }
 
     pub fn with_field(mut self, name: &str, value: impl Into<Value>) -> Self {
@@ -151,6 +152,7 @@ impl Refusal {
             "Unauthenticated" => ("16", "Unauthenticated"),
             "Unauthorized" => ("7", "Unauthorized"),
             "Unsupported" => ("12", "Failed"),
+            "InternalError" => ("13", "Internal"),
             _ if self.is_transient => ("14", "Unavailable"),
             _ => ("2", "Failed"),
         }
@@ -245,7 +247,8 @@ mod tests {
             (Refusal::unauthenticated("x"), "16", "Unauthenticated"),
             (Refusal::unauthorized("x"), "7", "Unauthorized"),
             (Refusal::storage_full("x"), "14", "Unavailable"),
-            (Refusal::unexpected("x"), "14", "Unavailable"),
+            (Refusal::unavailable("x"), "14", "Unavailable"),
+            (Refusal::internal("x"), "13", "Internal"),
         ] {
             let trailers = refusal.trailers();
             assert_eq!(text(&trailers, "grpc-status"), code);

@@ -19,7 +19,7 @@ from headrace._native import (
     SealedSegment,
     TokensQuestion,
 )
-from headrace.errors import ConfigError, HeadraceError, SchemaError, UnexpectedFailure
+from headrace.errors import ConfigError, HeadraceError, InternalError, SchemaError
 from headrace.ingest.collections import Collections, read_schema
 from headrace.ingest.heartbeats import IDLE_SECONDS
 from headrace.ingest.log import Log
@@ -118,5 +118,7 @@ class Control:
             question.refuse(error.to_json())
         except Exception as error:
             log.exception("a schema of %s", question.collection)
-            failed = UnexpectedFailure(f"the server failed: {type(error).__name__}: {error}")
-            question.refuse(failed.to_json())
+            failed = (
+                f"a bug of the server broke this stream off, and would again: {type(error).__name__}: {error}"
+            )
+            question.refuse(InternalError(failed).to_json())

@@ -22,6 +22,8 @@ use crate::session;
 
 const DO_EXCHANGE: &str = "/arrow.flight.protocol.FlightService/DoExchange";
 
+const FAILED: &str = "a bug of the server broke this stream off, and would again: report it with the log of the server";
+
 /// How messages may be compressed by gRPC.
 const ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
@@ -67,11 +69,9 @@ async fn exchange(caller: Arc<Caller>, request: Request<RecvStream>, respond: Se
     match ended {
         Ok(Ok(())) => outbox.end(ok_trailers()),
         Ok(Err(Ended::Refused(refusal))) => refuse(&mut outbox, &refusal),
-        Ok(Err(Ended::Done | Ended::Gone)) => {}
-        Err(_) => refuse(
-            &mut outbox,
-            &Refusal::unexpected("the server failed: a panic in this stream"),
-        ),
+        Ok(Err(Ended::Done)) => {}
+        // Who is gone does not hear it; if nobody is, what sends acknowledgements has failed.
+        Ok(Err(Ended::Gone)) | Err(_) => refuse(&mut outbox, &Refusal::internal(FAILED)),
     }
 }
 

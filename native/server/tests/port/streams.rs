@@ -185,8 +185,9 @@ async fn a_panic_ends_one_stream_alone() {
     let (code, refusal) = stream.refusal().await;
     assert_eq!(
         (code, &refusal["error"]),
-        (Code::Unavailable, &json!("UnexpectedFailure"))
+        (Code::Internal, &json!("InternalError"))
     );
+    assert_eq!(refusal["transient"], false);
     other.send(&[2], &Value::Null);
     other.until(|stream| stream.lsns("MEMORY").len() == 2).await;
     wait_until("the end of the stream", || {
