@@ -21,8 +21,9 @@ const LARGEST_FRAME: u32 = 64 << 10;
 const LARGEST_HEADERS: u32 = 16 << 10;
 /// Of answers that wait for a client to read them, for each call.
 const MOST_UNSENT: usize = 256 << 10;
-/// Of what frames take besides their data while they are not read. A small write is about 150 bytes, may come in a
-/// frame of its own, and has to be able to wait: who has more of them than this is hung up on.
+/// Of what frames take besides their data until they are taken out of HTTP/2's buffer, which is done at once, also for
+/// a stream that waits. A small write is about 150 bytes and may come in a frame of its own, and a window full of them
+/// may come before anybody looks: who has more than this is hung up on.
 const MOST_OVERHEAD: usize = 2 << 20;
 /// Nothing that a client sends can make more of these than it is worth to remember.
 const MOST_RESETS: usize = 64;
