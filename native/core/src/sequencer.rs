@@ -210,7 +210,10 @@ impl Sequencer {
 
     /// A stream has another number of ranges.
     pub fn ranges_changed(&self, before: usize, now: usize) {
-        if now >= before {
+        if now == before {
+            return;
+        }
+        if now > before {
             self.ranges.fetch_add(now - before, Relaxed);
             return;
         }

@@ -298,12 +298,14 @@ impl Stream {
         self.listener.signal.raise(HURRY);
     }
 
-    /// Counts what waits to be announced, and says whether it has become less.
+    /// Counts what waits to be announced, and says whether it was so much that the stream had to wait.
     fn note_ranges(&self, outbox: &Outbox) -> bool {
         let now = outbox.ranges();
         let before = self.ranges.swap(now, SeqCst);
-        self.core.sequencer().ranges_changed(before, now);
-        now < before
+        let sequencer = self.core.sequencer();
+        let had_to_wait = before > sequencer.limits.ranges || sequencer.has_its_ranges(before);
+        sequencer.ranges_changed(before, now);
+        had_to_wait
     }
 
     /// Why nothing is accepted from this stream now.
@@ -438,10 +440,10 @@ impl Stream {
             &self.listener.committed,
             self.core.wall_us(),
         );
-        let has_fewer = self.note_ranges(&outbox);
+        let had_to_wait = self.note_ranges(&outbox);
         self.listener.want(outbox.wanted());
         drop(outbox);
-        if has_fewer {
+        if had_to_wait {
             self.room.wake();
         }
         self.counters.acks.fetch_add(announcement.rows, Relaxed);

@@ -136,7 +136,9 @@ impl Session {
             }
             inbox.hold(self.take(message)).await?;
             inbox.done();
-            inbox.hold(self.wait_for_room()).await?;
+            if self.must_wait() {
+                inbox.hold(self.wait_for_room()).await?;
+            }
         }
         Ok(())
     }
@@ -267,6 +269,11 @@ impl Session {
                 Appended::NoNumbers => self.room().await?,
             }
         }
+    }
+
+    fn must_wait(&self) -> bool {
+        let opened = self.opened.as_ref();
+        opened.is_some_and(|opened| opened.stream.must_wait().is_some())
     }
 
     /// No message is read meanwhile, so gRPC's flow control stops the client.
