@@ -22,7 +22,7 @@ from devtools.server import Server, starts
 _MOST_CHILDREN = 50
 _MOST_BYTES = 1 << 16
 _GIGABYTE = 1 << 30
-_MEMORY_WANTED = 4 * _GIGABYTE
+_MEMORY_WANTED = 8 * _GIGABYTE
 
 SEED_VARIABLE = "HEADRACE_SOAK_SEED"
 """Environment variable that random tests take their seed from."""
