@@ -1,4 +1,4 @@
-"""What streams cost a server that have written and are open, but have nothing to do.
+"""Measures what open streams without anything to do cost a server.
 
     python -m benchmarks.idle_streams [--streams 1000]
 

@@ -19,7 +19,7 @@ def _of_machine(root: Path) -> int:
 
 
 def _of_cgroup(root: Path) -> int:
-    """Of version 2, as containers have it. Page cache that can be dropped counts as free."""
+    """Reads cgroup version 2, which containers have. Page cache that can be dropped counts as free."""
     for line in (root / "proc/self/cgroup").read_text().splitlines():
         if line.startswith("0::"):
             own = root / "sys/fs/cgroup" / line.removeprefix("0::/")
